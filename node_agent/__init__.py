@@ -1,0 +1,1 @@
+"""One process per GPU node: see docs/dev/architecture.md for the map."""

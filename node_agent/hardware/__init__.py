@@ -1,0 +1,1 @@
+"""The hardware of one node behind vendor-neutral Protocols."""

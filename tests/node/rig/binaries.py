@@ -1,0 +1,90 @@
+"""The programs of a Kubernetes node, built from their Go modules into a cache outside the clone.
+
+Each folder of ``tests/node/modules`` is a Go module whose ``go.mod`` and ``go.sum`` lock one project. A program is
+built when the cache has none of its version; ``python -m tests.node.rig.binaries`` builds all of them.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+MODULES = Path(__file__).resolve().parent.parent / "modules"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gpu-node-agent" / "bin"
+
+KUBE_VERSION = "k8s.io/component-base/version"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Module:
+    """One Go module of ``modules/``: the project that it locks and the programs wanted from it."""
+
+    folder: str
+    project: str
+    programs: dict[str, str]
+    version_flags: str = ""
+
+    @property
+    def version(self) -> str:
+        """The locked version of the project, such as ``v1.37.2``."""
+        locked = re.search(rf"{re.escape(self.project)} (v\S+)", (MODULES / self.folder / "go.mod").read_text())
+        if locked is None:
+            raise LookupError(f"{MODULES / self.folder}/go.mod does not require {self.project}")
+        return locked.group(1)
+
+    @property
+    def target(self) -> Path:
+        return CACHE / f"{self.folder}-{self.version}"
+
+    def build(self) -> None:
+        """Build what the cache lacks; a program appears under its name only when it is whole."""
+        for program, package in self.programs.items():
+            path = self.target / program
+            if path.exists():
+                continue
+            started = time.monotonic()
+            self.target.mkdir(parents=True, exist_ok=True)
+            partial = path.with_suffix(".partial")
+            flags = f"-s -w {self.version_flags.format(version=self.version, bare=self.version[1:])}"
+            command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(partial), package]
+            subprocess.run(command, cwd=MODULES / self.folder, env=os.environ | {"CGO_ENABLED": "0"}, check=True)
+            partial.rename(path)
+            print(f"built {program} {self.version} in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+
+
+KUBERNETES = Module(
+    folder="kubernetes",
+    project="k8s.io/kubernetes",
+    programs={
+        name: f"k8s.io/kubernetes/cmd/{name}"
+        for name in ("kube-scheduler", "kubelet", "kube-controller-manager", "kube-apiserver")
+    },
+    version_flags=f"-X {KUBE_VERSION}.gitVersion={{version}} -X {KUBE_VERSION}.gitMajor=1 "
+    f"-X {KUBE_VERSION}.gitMinor=37 -X {KUBE_VERSION}.gitTreeState=clean",
+)
+ETCD = Module(folder="etcd", project="go.etcd.io/etcd/server/v3", programs={"etcd": "go.etcd.io/etcd/server/v3"})
+CONTAINERD_PROJECT = "github.com/containerd/containerd/v2"
+CONTAINERD = Module(
+    folder="containerd",
+    project=CONTAINERD_PROJECT,
+    programs={
+        name: f"{CONTAINERD_PROJECT}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")
+    },
+    version_flags=f"-X {CONTAINERD_PROJECT}/version.Version={{bare}}",
+)
+ALL = (KUBERNETES, ETCD, CONTAINERD)
+
+
+def build_all() -> dict[str, Path]:
+    """Build what is missing; returns each program's path by its name."""
+    for module in ALL:
+        module.build()
+    return {program: module.target / program for module in ALL for program in module.programs}
+
+
+if __name__ == "__main__":
+    for name, path in build_all().items():
+        print(f"{name}\t{path}")
