@@ -1,0 +1,174 @@
+"""What the agent asks of a vendor's library: five small Protocols, with no vendor's word in them.
+
+``nvml/`` implements them over NVIDIA's library; ``simulated/`` stands in for that library below its binding, so that
+the same implementation runs in demo, tests and production. All methods may be called from the event loop; a library
+that blocks is the implementation's own trouble. Errors are those of ``node_agent.errors.HardwareError``; one failing
+GPU never fails the others.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from node_agent.model.gpu import ComputeCapability, GpuUuid, PartitionMode
+from node_agent.model.inventory import DriverInfo, MissingGpu
+from node_agent.model.links import LinkGraph
+from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
+from node_agent.model.pci import PciAddress
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuFacts:
+    """What a library tells of one GPU that it can read; the fields mean what they mean in ``model.gpu.Gpu``."""
+
+    uuid: GpuUuid
+    index: int
+    product: str
+    pci: PciAddress
+    minor: int | None = None
+    brand: str | None = None
+    architecture: str | None = None
+    compute_capability: ComputeCapability | None = None
+    memory: int | None = None
+    multiprocessors: int | None = None
+    partition_mode: PartitionMode | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scan:
+    """All that one look at the driver found, in the driver's own order."""
+
+    driver: DriverInfo = field(default_factory=DriverInfo)
+    gpus: tuple[GpuFacts, ...] = ()
+    missing: tuple[MissingGpu, ...] = ()
+
+
+class Discovery(Protocol):
+    """Which GPUs there are."""
+
+    async def scan(self) -> Scan:
+        """Look at every GPU. Raises DriverUnavailable where nothing at all can be asked."""
+        ...
+
+
+class Topology(Protocol):
+    """How the GPUs reach each other."""
+
+    async def links(self, gpus: Collection[GpuUuid]) -> LinkGraph:
+        """The links among the given GPUs; a pair that cannot be asked has none."""
+        ...
+
+
+class EventKind(StrEnum):
+    """FAULT: the driver reported an error code. LOST: a GPU is gone from the bus. CHANGED: look at the GPU again."""
+
+    FAULT = "fault"
+    LOST = "lost"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HardwareEvent:
+    """What the driver reported. ``gpu`` is None where it did not say which GPU it means.
+
+    ``code`` is the vendor's number of a fault (NVIDIA's Xid). ``instance`` and ``compute_instance`` name a partition
+    where the fault is confined to one.
+    """
+
+    kind: EventKind
+    gpu: GpuUuid | None
+    code: int | None = None
+    instance: int | None = None
+    compute_instance: int | None = None
+
+
+class Events(Protocol):
+    """What the driver reports by itself. One subscription at a time; a new one replaces the last."""
+
+    async def subscribe(self, gpus: Collection[GpuUuid]) -> Mapping[GpuUuid, Exception]:
+        """Ask for the events of the given GPUs; answers the GPUs that cannot be monitored, and why.
+
+        ``NotSupported`` there is neutral (the board has no events); any other error means that the GPU is unwatched.
+        """
+        ...
+
+    async def next(self) -> HardwareEvent:
+        """Wait for the next event. Raises HardwareError when the wait itself failed: subscribe again, with a pause."""
+        ...
+
+    async def close(self) -> None:
+        """End the subscription."""
+        ...
+
+
+class Partitioning(Protocol):
+    """Cutting GPUs into partitions and undoing it."""
+
+    async def profiles(self, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
+        """The shapes that this GPU can be cut to. Raises NotSupported where it cannot be partitioned."""
+        ...
+
+    async def partitions(self, gpu: GpuUuid) -> tuple[Partition, ...]:
+        """The live partitions, in the order of their placements; none where partitioning is off."""
+        ...
+
+    async def set_mode(self, gpu: GpuUuid, enabled: bool) -> PartitionMode:
+        """Turn partitioning on or off; the answer says whether the change still waits for something."""
+        ...
+
+    async def create(self, gpu: GpuUuid, profile: PartitionProfile, placement: Placement) -> Partition:
+        """Make a partition exactly there; a half-made one is undone before the error is raised."""
+        ...
+
+    async def destroy(self, partition: PartitionUuid) -> None:
+        """Remove a partition. Raises HardwareError while something uses it."""
+        ...
+
+
+class RecoveryAction(StrEnum):
+    """What the driver says must be done before a GPU can be trusted again."""
+
+    NONE = "none"
+    RESET = "reset"
+    REBOOT = "reboot"
+    DRAIN = "drain"
+    DRAIN_AND_RESET = "drain-and-reset"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuReadings:
+    """One look at a GPU's state; what it cannot tell is None. Bytes, degrees Celsius, watts, shares from 0 to 1."""
+
+    memory_used: int | None = None
+    utilization: float | None = None
+    temperature: int | None = None
+    power: float | None = None
+    recovery_action: RecoveryAction | None = None
+    uncorrected_ecc_errors: int | None = None
+    row_remap_pending: bool | None = None
+    row_remap_failed: bool | None = None
+
+
+class Readings(Protocol):
+    """What a GPU measures of itself."""
+
+    async def read(self, gpu: GpuUuid) -> GpuReadings:
+        """Read one GPU. Raises DeviceLost when it is off the bus, HardwareError when it answers nothing at all."""
+        ...
+
+
+class Provider(Protocol):
+    """One vendor's library, as far as it implements the Protocols above."""
+
+    @property
+    def discovery(self) -> Discovery: ...
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def partitioning(self) -> Partitioning: ...
+    @property
+    def readings(self) -> Readings: ...

@@ -1,0 +1,46 @@
+"""Files that are whole or not there: written beside their place, fsynced, then renamed."""
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
+    """Replace ``path`` with ``content`` so that no reader, and no crash, ever sees a part of it.
+
+    The temporary file starts with a dot and does not carry the suffix of ``path``, so that programs which read a
+    whole folder by suffix (container runtimes and CDI specs) pass over it.
+
+    Raises:
+        OSError: the folder is missing, read-only or full; ``path`` is then as it was.
+    """
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove a file durably; one that is not there is fine."""
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and removals in ``folder`` survive a power cut; a folder that is gone needs none."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,70 @@
+"""Blocking calls on one thread of their own, one after another, watched from the event loop.
+
+Drivers block: a call may take minutes, or never return. The event loop goes on meanwhile, and ``busy`` says what the
+thread is in and for how long.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Busy:
+    """What a lane is doing: the name of the call and when it began (``time.monotonic()``, seconds)."""
+
+    call: str
+    since: float
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.since
+
+
+class Lane:
+    """One daemon thread that runs blocking calls in order; use it as a context manager."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: SimpleQueue[tuple[str, Callable[[], Any], Future[Any]] | None] = SimpleQueue()
+        self._thread = Thread(target=self._work, name=name, daemon=True)
+        self._busy: Busy | None = None
+
+    def __enter__(self) -> "Lane":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let queued calls finish, unless one hangs: a daemon thread never holds up the end of the process."""
+        self._queue.put(None)
+        self._thread.join(timeout=5)
+
+    @property
+    def busy(self) -> Busy | None:
+        return self._busy
+
+    async def run(self, name: str, call: Callable[[], T]) -> T:
+        """Run ``call`` on the lane and wait for what it returns or raises. Cancelling stops the wait, not the call."""
+        future: Future[T] = Future()
+        self._queue.put((name, call, future))
+        return await asyncio.wrap_future(future)
+
+    def _work(self) -> None:
+        while (job := self._queue.get()) is not None:
+            name, call, future = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            self._busy = Busy(call=name, since=time.monotonic())
+            try:
+                future.set_result(call())
+            except BaseException as error:  # whatever it is, it belongs to the one who waits
+                future.set_exception(error)
+            finally:
+                self._busy = None

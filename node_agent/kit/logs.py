@@ -1,0 +1,101 @@
+"""Logs as events and their facts: ``log.info("gpu withdrawn", gpu="gpu-2", reason="xid 79")``.
+
+Facts are key-value pairs, so that a line can be searched by machine and read by people. ``configure`` chooses the
+form of the lines; ``Steady`` keeps a lasting trouble down to a few lines a minute.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import IO, Any
+
+FACTS = "facts"
+
+
+class Log:
+    """A named logger whose lines carry facts."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(name)
+
+    def debug(self, event: str, **facts: object) -> None:
+        self._write(logging.DEBUG, event, facts)
+
+    def info(self, event: str, **facts: object) -> None:
+        self._write(logging.INFO, event, facts)
+
+    def warning(self, event: str, **facts: object) -> None:
+        self._write(logging.WARNING, event, facts)
+
+    def error(self, event: str, **facts: object) -> None:
+        self._write(logging.ERROR, event, facts)
+
+    def _write(self, level: int, event: str, facts: dict[str, Any]) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, event, extra={FACTS: facts})
+
+
+class Steady:
+    """Passes a trouble on when it is new or another one, and again once a minute while it lasts."""
+
+    def __init__(self, period: float = 60.0) -> None:
+        self._period = period
+        self._trouble: str | None = None
+        self._said = 0.0
+
+    def should_say(self, trouble: str) -> bool:
+        now = time.monotonic()
+        if trouble == self._trouble and now - self._said < self._period:
+            return False
+        self._trouble, self._said = trouble, now
+        return True
+
+    def clear(self) -> None:
+        self._trouble = None
+
+
+class _Text(logging.Formatter):
+    """``2026-01-31T12:00:00.123Z INFO event key=value``: logfmt, for people and for grep."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        facts: dict[str, object] = getattr(record, FACTS, {})
+        words = [
+            _timestamp(record),
+            record.levelname,
+            record.getMessage(),
+            *(f"{k}={_word(v)}" for k, v in facts.items()),
+        ]
+        if record.exc_info:
+            words.append(f"\n{self.formatException(record.exc_info)}")
+        return " ".join(words)
+
+
+class _Json(logging.Formatter):
+    """One JSON object a line, for log collectors."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {"time": _timestamp(record), "level": record.levelname.lower(), "logger": record.name}
+        line["event"] = record.getMessage()
+        line.update(getattr(record, FACTS, {}))
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def _timestamp(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+def _word(value: object) -> str:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        value = ",".join(str(item) for item in value)
+    text = str(value)
+    return text if text and not any(c in text for c in ' "=\n') else json.dumps(text, ensure_ascii=False)
+
+
+def configure(level: str = "info", form: str = "text", stream: IO[str] | None = None) -> None:
+    """Send all logs to ``stream`` (standard error by default) in ``form`` ``text`` or ``json``, from ``level`` up."""
+    target = logging.StreamHandler(stream or sys.stderr)
+    target.setFormatter({"text": _Text, "json": _Json}[form]())
+    logging.basicConfig(level=level.upper(), handlers=[target], force=True)

@@ -1,0 +1,44 @@
+"""Unix sockets in the file system: paths that fit, and removing only what is one's own."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+# The kernel's sockaddr_un holds 108 bytes with the closing NUL; Go and Python both refuse longer paths.
+LONGEST_PATH = 107
+
+
+def checked(path: Path) -> Path:
+    """The path itself, or ValueError where the kernel could not bind it."""
+    length = len(os.fsencode(path))
+    if length > LONGEST_PATH:
+        raise ValueError(
+            f"socket path {path} has {length} bytes; the kernel allows {LONGEST_PATH}: use a shorter folder"
+        )
+    return path
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FileIdentity:
+    """Tells one file from another made later under the same name."""
+
+    device: int
+    inode: int
+    changed_ns: int
+
+
+def identity(path: Path) -> FileIdentity | None:
+    """Which file stands at ``path`` now, or None where there is none."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return FileIdentity(device=found.st_dev, inode=found.st_ino, changed_ns=found.st_ctime_ns)
+
+
+def remove_own(path: Path, own: FileIdentity | None) -> bool:
+    """Remove the socket at ``path`` if it is still the one that was made as ``own``; says whether it did."""
+    if own is None or identity(path) != own:
+        return False
+    path.unlink(missing_ok=True)
+    return True

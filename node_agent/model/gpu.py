@@ -1,0 +1,82 @@
+"""One GPU as the agent knows it. An attribute that the hardware cannot tell is None, never zero."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NewType
+
+from node_agent.model.pci import PciAddress
+
+GpuUuid = NewType("GpuUuid", str)
+"""The identity of a GPU, such as ``GPU-9f0d…``: stable over reboots, slots and enumeration order."""
+
+DeviceName = NewType("DeviceName", str)
+"""The stable short name of a device, such as ``gpu-3``: a DNS label that never moves to another GPU."""
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+def device_name(text: str) -> DeviceName:
+    """Check a device name. Raises ValueError where it is no DNS label, since Kubernetes would refuse the device."""
+    if not _DNS_LABEL.fullmatch(text):
+        raise ValueError(f"{text!r} is no device name: lower-case letters, digits and '-' only, at most 63 characters")
+    return DeviceName(text)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class ComputeCapability:
+    """CUDA compute capability, such as 9.0."""
+
+    major: int
+    minor: int
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+
+class PartitionMode(StrEnum):
+    """Whether a GPU is cut into partitions (MIG devices); a change may wait for the GPU to be idle or reset."""
+
+    DISABLED = "disabled"
+    ENABLED = "enabled"
+    ENABLE_PENDING = "enable-pending"
+    DISABLE_PENDING = "disable-pending"
+
+    @property
+    def active(self) -> bool:
+        """True while the GPU works only through its partitions."""
+        return self in (PartitionMode.ENABLED, PartitionMode.DISABLE_PENDING)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gpu:
+    """One physical GPU.
+
+    ``index`` is the place in the driver's enumeration of this snapshot: for display only, it moves. ``minor`` numbers
+    the device node ``/dev/nvidia<minor>``. ``memory`` is in bytes, ``multiprocessors`` a count. ``numa_node`` and
+    ``pcie_root`` come from sysfs and are None where the platform has none. ``partition_mode`` is None where the GPU
+    cannot be partitioned.
+    """
+
+    uuid: GpuUuid
+    name: DeviceName
+    index: int
+    product: str
+    pci: PciAddress
+    minor: int | None = None
+    brand: str | None = None
+    architecture: str | None = None
+    compute_capability: ComputeCapability | None = None
+    memory: int | None = None
+    multiprocessors: int | None = None
+    numa_node: int | None = None
+    pcie_root: str | None = None
+    partition_mode: PartitionMode | None = None
+
+    def __post_init__(self) -> None:
+        if not self.uuid:
+            raise ValueError("a GPU needs a UUID")
+        if self.memory is not None and self.memory <= 0:
+            raise ValueError(f"{self.name}: memory of {self.memory} bytes; leave it out where it is unknown")
+        if self.numa_node is not None and self.numa_node < 0:
+            raise ValueError(f"{self.name}: NUMA node {self.numa_node}; leave it out where there is none")

@@ -1,0 +1,62 @@
+"""One frozen snapshot of the node's GPUs; the generation grows with each snapshot that differs from the last."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.links import LinkGraph
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DriverInfo:
+    """Versions of the driver; ``cuda`` is the highest CUDA version that it serves, as ``12.4``."""
+
+    version: str | None = None
+    cuda: str | None = None
+    library: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MissingGpu:
+    """A GPU that the driver counts but cannot be read: where it is, as far as known, and why."""
+
+    index: int
+    reason: str
+    uuid: GpuUuid | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """What the node has. ``gpus`` are in the order of their PCI addresses; ``missing`` are counted but unreadable.
+
+    ``problem`` says why the driver as a whole cannot be asked, in words for the operator; then there are no GPUs.
+    """
+
+    generation: int = 0
+    driver: DriverInfo = field(default_factory=DriverInfo)
+    gpus: tuple[Gpu, ...] = ()
+    links: LinkGraph = field(default_factory=LinkGraph)
+    missing: tuple[MissingGpu, ...] = ()
+    problem: str | None = None
+
+    def __post_init__(self) -> None:
+        _all_different("UUID", (gpu.uuid for gpu in self.gpus))
+        _all_different("name", (gpu.name for gpu in self.gpus))
+
+    @cached_property
+    def by_uuid(self) -> dict[GpuUuid, Gpu]:
+        return {gpu.uuid: gpu for gpu in self.gpus}
+
+    def same_content(self, other: "Inventory") -> bool:
+        """True where the two differ in nothing but the generation."""
+        mine = (self.driver, self.gpus, self.links, self.missing, self.problem)
+        return mine == (other.driver, other.gpus, other.links, other.missing, other.problem)
+
+
+def _all_different(what: str, values: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for value in values:
+        if value in seen:
+            raise ValueError(f"two GPUs of one node have the {what} {value}")
+        seen.add(value)
