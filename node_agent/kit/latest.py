@@ -6,7 +6,7 @@ holds up the one who sets.
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -16,8 +16,7 @@ class Latest(Generic[T]):
 
     def __init__(self, value: T) -> None:
         self._value = value
-        self._version = 0
-        self._changed = asyncio.Event()
+        self._listeners: set[asyncio.Event] = set()
 
     @property
     def value(self) -> T:
@@ -28,15 +27,33 @@ class Latest(Generic[T]):
         if value == self._value:
             return
         self._value = value
-        self._version += 1
-        self._changed.set()
-        self._changed = asyncio.Event()
+        for listener in self._listeners:
+            listener.set()
 
     async def watch(self) -> AsyncIterator[T]:
         """The present value at once, then each newer one; what was overtaken meanwhile is skipped."""
-        seen = -1
-        while True:
-            if seen == self._version:
-                await self._changed.wait()
-            seen = self._version
+        async for _ in changes(self):
             yield self._value
+
+    def listen(self, listener: asyncio.Event) -> None:
+        """Set ``listener`` at each change from now on, until ``ignore``."""
+        self._listeners.add(listener)
+
+    def ignore(self, listener: asyncio.Event) -> None:
+        self._listeners.discard(listener)
+
+
+async def changes(*sources: Latest[Any]) -> AsyncIterator[None]:
+    """Yield at once, and again whenever any of the sources has changed since."""
+    woken = asyncio.Event()
+    woken.set()
+    for source in sources:
+        source.listen(woken)
+    try:
+        while True:
+            await woken.wait()
+            woken.clear()
+            yield
+    finally:
+        for source in sources:
+            source.ignore(woken)

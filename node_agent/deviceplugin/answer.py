@@ -1,0 +1,85 @@
+"""How a container gets the devices that it was given: the answer to Allocate. Pure.
+
+By default CDI names alone, which a pod cannot forge. The other strategies are those of NVIDIA's device plugin, for
+nodes whose container runtime expects them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from node_agent.model.gpu import Gpu
+
+VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
+# The container toolkit takes mounts of /dev/null below this folder as the names of the wanted devices.
+VOLUME_MOUNTS_FOLDER = "/var/run/nvidia-container-devices"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mount:
+    host_path: str
+    container_path: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the kubelet is to add to the container."""
+
+    cdi_names: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    mounts: tuple[Mount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Naming:
+    """How devices are called: ``qualified`` makes a CDI name of a device's, which is its UUID, or ``by_index``.
+
+    ``annotation`` is the key under which CDI names are annotated; another one for each resource, since the kubelet
+    keeps only one value of a key.
+    """
+
+    qualified: Callable[[str], str]
+    by_index: bool = False
+    annotation: str = "cdi.k8s.io/node-agent_gpu"
+
+    def of(self, gpu: Gpu) -> str:
+        return str(gpu.index) if self.by_index else gpu.uuid
+
+
+def answer(gpus: Sequence[Gpu], strategies: Sequence[str], naming: Naming) -> Answer:
+    """The answer for these GPUs, each named once whatever the number of its shares, in the order given."""
+    names = list(dict.fromkeys(naming.of(gpu) for gpu in gpus))
+    parts = [_STRATEGIES[strategy](names, naming) for strategy in strategies]
+    return Answer(
+        cdi_names=tuple(name for part in parts for name in part.cdi_names),
+        environment={key: value for part in parts for key, value in part.environment.items()},
+        mounts=tuple(mount for part in parts for mount in part.mounts),
+        annotations={key: value for part in parts for key, value in part.annotations.items()},
+    )
+
+
+def _cdi_cri(names: Sequence[str], naming: Naming) -> Answer:
+    return Answer(cdi_names=tuple(naming.qualified(name) for name in names))
+
+
+def _cdi_annotations(names: Sequence[str], naming: Naming) -> Answer:
+    return Answer(annotations={naming.annotation: ",".join(naming.qualified(name) for name in names)})
+
+
+def _envvar(names: Sequence[str], _: Naming) -> Answer:
+    return Answer(environment={VISIBLE_DEVICES: ",".join(names)})
+
+
+def _volume_mounts(names: Sequence[str], _: Naming) -> Answer:
+    mounts = tuple(Mount(host_path="/dev/null", container_path=f"{VOLUME_MOUNTS_FOLDER}/{name}") for name in names)
+    return Answer(environment={VISIBLE_DEVICES: VOLUME_MOUNTS_FOLDER}, mounts=mounts)
+
+
+_STRATEGIES: dict[str, Callable[[Sequence[str], Naming], Answer]] = {
+    "cdi-cri": _cdi_cri,
+    "cdi-annotations": _cdi_annotations,
+    "envvar": _envvar,
+    "volume-mounts": _volume_mounts,
+}
+STRATEGIES = tuple(_STRATEGIES)

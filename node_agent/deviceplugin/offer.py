@@ -1,0 +1,77 @@
+"""What a resource offers: its devices, and which of them may be given out. Pure."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import HealthReport
+from node_agent.model.inventory import Inventory
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OfferedDevice:
+    """One entry of the list. ``trouble`` says why the device must not be given out; None where it may."""
+
+    id: str
+    gpu: GpuUuid
+    numa_node: int | None = None
+    trouble: str | None = None
+
+    @property
+    def healthy(self) -> bool:
+        return self.trouble is None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Offer:
+    """The whole list of one resource, and the inventory that it was made from."""
+
+    resource: str
+    inventory: Inventory
+    devices: tuple[OfferedDevice, ...] = ()
+
+    def find(self, device_id: str) -> OfferedDevice | None:
+        return next((device for device in self.devices if device.id == device_id), None)
+
+
+def whole_gpus(
+    inventory: Inventory,
+    health: HealthReport,
+    reachable: Collection[GpuUuid] | None,
+    before: Iterable[OfferedDevice] = (),
+) -> tuple[OfferedDevice, ...]:
+    """Every GPU as a device of its own, named by UUID.
+
+    ``reachable`` are the GPUs that a container can be given (those of the CDI spec), or None where that needs no
+    preparation. What was in the list ``before`` and is gone from the node stays, unhealthy: the kubelet may crash on a
+    device that vanishes while a pod holds it.
+    """
+    present = [
+        OfferedDevice(
+            id=gpu.uuid,
+            gpu=gpu.uuid,
+            numa_node=gpu.numa_node,
+            trouble=_trouble(gpu.uuid, health) or _unreachable(gpu.uuid, reachable),
+        )
+        for gpu in inventory.gpus
+    ]
+    gone = [device for device in before if device.gpu not in inventory.by_uuid]
+    reasons = {missing.uuid: missing.reason for missing in inventory.missing}
+    return (*present, *(_withdrawn(device, reasons.get(device.gpu) or inventory.problem) for device in gone))
+
+
+def _trouble(gpu: GpuUuid, health: HealthReport) -> str | None:
+    found = health.of(gpu)
+    return "; ".join(cause.message for cause in found.causes) if found.withdrawn else None
+
+
+def _unreachable(gpu: GpuUuid, reachable: Collection[GpuUuid] | None) -> str | None:
+    if reachable is None or gpu in reachable:
+        return None
+    return "no CDI spec names it yet"
+
+
+def _withdrawn(device: OfferedDevice, reason: str | None) -> OfferedDevice:
+    return OfferedDevice(
+        id=device.id, gpu=device.gpu, numa_node=device.numa_node, trouble=reason or "the driver no longer lists it"
+    )

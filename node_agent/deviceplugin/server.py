@@ -1,0 +1,157 @@
+"""Keeps one resource served and registered, whatever the kubelet does.
+
+The kubelet forgets every plugin when it restarts, wipes their sockets, and never dials again by itself. So each
+session has a socket of a fresh name (a name used twice can wedge the kubelet until its restart), lasts until the
+kubelet, the socket or the stream is gone, and is followed by the next one.
+"""
+
+import asyncio
+import secrets
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from node_agent.deviceplugin.servicer import Servicer
+from node_agent.errors import KubeletError
+from node_agent.kit.backoff import pauses
+from node_agent.kit.latest import Latest
+from node_agent.kit.logs import Log, Steady
+from node_agent.kit.unix import FileIdentity, identity
+from node_agent.kubelet.registration import KUBELET_SOCKET, register
+from node_agent.kubelet.server import serving
+from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
+
+SOCKET_PREFIX = "node-agent-"
+# A look at the sockets is two stats; inotify would need a second way for the nodes on which its instances run out.
+LOOK_SECONDS = 0.5
+# The kubelet opens its stream at once after it has accepted a registration.
+STREAM_SECONDS = 10.0
+# A session that lasted this long was a good one: the next trouble is tried again soon.
+STEADY_SECONDS = 30.0
+
+log = Log(__name__)
+
+
+class Phase(StrEnum):
+    WAITING = "waiting for the kubelet"
+    REGISTERING = "registering"
+    REGISTERED = "registered"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Registration:
+    """Where a resource stands with the kubelet, in words for people, and how often it was registered."""
+
+    phase: Phase = Phase.WAITING
+    detail: str = ""
+    count: int = 0
+
+
+class DevicePluginServer:
+    """Serves one resource in the kubelet's device-plugins ``folder``."""
+
+    def __init__(self, resource: str, folder: Path, offer: Latest[Offer], servicer: Callable[[], Servicer]) -> None:
+        self._resource = resource
+        self._folder = folder
+        self._offer = offer
+        self._servicer = servicer
+        self._refusals = Steady()
+        self.registration = Latest(Registration())
+
+    async def run(self) -> None:
+        """Serve and register until cancelled."""
+        remove_dead_sockets(self._folder)
+        tries = _tries()
+        while True:
+            kubelet = await self._kubelet()
+            began = time.monotonic()
+            try:
+                ended = await self._session(kubelet)
+                log.info("registration ended", resource=self._resource, reason=ended)
+            except KubeletError as error:
+                self._stand(Phase.REFUSED, str(error))
+                if self._refusals.should_say(str(error)):
+                    log.warning("registration failed", resource=self._resource, reason=error)
+            if time.monotonic() - began > STEADY_SECONDS:
+                tries = _tries()
+            await self._pause(next(tries), kubelet)
+
+    async def _pause(self, seconds: float, kubelet: FileIdentity) -> None:
+        """Wait before the next try; a new kubelet is worth one at once."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and identity(self._folder / KUBELET_SOCKET) == kubelet:
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _kubelet(self) -> FileIdentity:
+        """Wait until a kubelet's socket is there; answers which one."""
+        while (kubelet := identity(self._folder / KUBELET_SOCKET)) is None:
+            self._stand(Phase.WAITING, f"no {self._folder / KUBELET_SOCKET}")
+            await asyncio.sleep(LOOK_SECONDS)
+        return kubelet
+
+    async def _session(self, kubelet: FileIdentity) -> str:
+        """One registration from the socket to its end; answers why it ended."""
+        path = self._folder / fresh_socket_name(self._resource)
+        servicer = self._servicer()
+        async with serving(path, lambda server: rpc.add_DevicePluginServicer_to_server(servicer, server)):
+            try:
+                own = identity(path)
+                self._stand(Phase.REGISTERING, path.name)
+                await register(self._folder, path.name, self._resource)
+                self._stand(Phase.REGISTERED, path.name, counts=True)
+                self._refusals.clear()
+                log.info("registered", resource=self._resource, socket=path.name)
+                return await self._lost(kubelet, path, own, servicer)
+            finally:
+                servicer.close()
+
+    async def _lost(self, kubelet: FileIdentity, path: Path, own: FileIdentity | None, servicer: Servicer) -> str:
+        """Wait until the registration is worth nothing any more; answers why."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STREAM_SECONDS):
+                await _opened(servicer.streams)
+        while True:
+            if identity(self._folder / KUBELET_SOCKET) != kubelet:
+                return "the kubelet went or restarted"
+            if identity(path) != own:
+                return "the plugin's socket was removed"
+            if servicer.streams.value == 0:
+                return "the kubelet closed its stream, or never opened one"
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _stand(self, phase: Phase, detail: str, counts: bool = False) -> None:
+        count = self.registration.value.count + counts
+        self.registration.set(Registration(phase=phase, detail=detail, count=count))
+
+
+def _tries() -> Iterator[float]:
+    return pauses(first=LOOK_SECONDS, longest=15.0)
+
+
+async def _opened(streams: Latest[int]) -> None:
+    async for count in streams.watch():
+        if count:
+            return
+
+
+def fresh_socket_name(resource: str) -> str:
+    """A socket name that was never used before, such as ``node-agent-gpu-9c1f03ab.sock``."""
+    return f"{SOCKET_PREFIX}{resource.rpartition('/')[2]}-{secrets.token_hex(4)}.sock"
+
+
+def remove_dead_sockets(folder: Path) -> None:
+    """Remove the sockets that a killed agent left behind; those of a living one answer and are left alone."""
+    for path in folder.glob(f"{SOCKET_PREFIX}*.sock"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+                log.info("removed the socket of an agent that has ended", socket=path.name)
+            except FileNotFoundError:
+                continue

@@ -1,0 +1,121 @@
+"""The five calls of the device plugin API for one resource: protobuf in, protobuf out, nothing decided here.
+
+The kubelet calls from its main loop and sets no time limit for GetPreferredAllocation and Allocate, so both are
+look-ups in memory.
+"""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
+
+import grpc
+
+from node_agent.deviceplugin.answer import Answer
+from node_agent.deviceplugin.offer import Offer, OfferedDevice
+from node_agent.errors import AllocationError, DeviceWithdrawn, UnknownDevice
+from node_agent.kit.latest import Latest, changes
+from node_agent.kit.logs import Log
+from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
+from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
+
+Choose = Callable[[Offer, Sequence[str], Sequence[str], int], Sequence[str]]
+"""Which ids to give: (offer, available ids, ids that must be among them, how many)."""
+
+Give = Callable[[Sequence[OfferedDevice]], Answer]
+"""How a container gets the devices."""
+
+log = Log(__name__)
+
+
+class Servicer(rpc.DevicePluginServicer):
+    """Serves one resource until ``close``; ``streams`` counts the open lists."""
+
+    def __init__(self, offer: Latest[Offer], choose: Choose, give: Give) -> None:
+        self._offer = offer
+        self._choose = choose
+        self._give = give
+        self._closed = Latest(False)
+        self.streams = Latest(0)
+
+    def close(self) -> None:
+        """End every stream, so that the server can stop without waiting for them."""
+        self._closed.set(True)
+
+    async def GetDevicePluginOptions(self, request: wire.Empty, context: Any) -> wire.DevicePluginOptions:
+        return wire.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+
+    async def ListAndWatch(self, request: wire.Empty, context: Any) -> AsyncIterator[wire.ListAndWatchResponse]:
+        self.streams.set(self.streams.value + 1)
+        try:
+            async for _ in changes(self._offer, self._closed):
+                if self._closed.value:
+                    return
+                yield device_list(self._offer.value)
+        finally:
+            self.streams.set(self.streams.value - 1)
+
+    async def GetPreferredAllocation(
+        self, request: wire.PreferredAllocationRequest, context: Any
+    ) -> wire.PreferredAllocationResponse:
+        chosen = (
+            self._choose(self._offer.value, part.available_deviceIDs, part.must_include_deviceIDs, part.allocation_size)
+            for part in request.container_requests
+        )
+        answers = [wire.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
+        return wire.PreferredAllocationResponse(container_responses=answers)
+
+    async def Allocate(self, request: wire.AllocateRequest, context: Any) -> wire.AllocateResponse:
+        try:
+            answers = [self._allocate(part.devices_ids) for part in request.container_requests]
+        except AllocationError as error:
+            log.error("allocation refused", reason=error)
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            raise  # abort raises by itself; this tells the type checker
+        return wire.AllocateResponse(container_responses=answers)
+
+    async def PreStartContainer(
+        self, request: wire.PreStartContainerRequest, context: Any
+    ) -> wire.PreStartContainerResponse:
+        return wire.PreStartContainerResponse()
+
+    def _allocate(self, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
+        offer = self._offer.value
+        devices = [_usable(offer, device_id) for device_id in sorted(ids)]
+        answer = self._give(devices)
+        log.info("allocated", resource=offer.resource, devices=ids, cdi=answer.cdi_names)
+        return container_response(answer)
+
+
+def _usable(offer: Offer, device_id: str) -> OfferedDevice:
+    device = offer.find(device_id)
+    if device is None:
+        raise UnknownDevice(f"{offer.resource} has no device {device_id!r} on this node")
+    if device.trouble is not None:
+        raise DeviceWithdrawn(f"{device_id} is out of service: {device.trouble}")
+    return device
+
+
+def device_list(offer: Offer) -> wire.ListAndWatchResponse:
+    """The list as the kubelet wants it: always whole, anything but ``Healthy`` counts as unhealthy."""
+    return wire.ListAndWatchResponse(devices=[_device(device) for device in offer.devices])
+
+
+def _device(device: OfferedDevice) -> wire.Device:
+    health = "Healthy" if device.healthy else "Unhealthy"
+    if device.numa_node is None:
+        return wire.Device(ID=device.id, health=health)
+    return wire.Device(
+        ID=device.id, health=health, topology=wire.TopologyInfo(nodes=[wire.NUMANode(ID=device.numa_node)])
+    )
+
+
+def container_response(answer: Answer) -> wire.ContainerAllocateResponse:
+    """The answer in the kubelet's words."""
+    return wire.ContainerAllocateResponse(
+        envs=dict(answer.environment),
+        annotations=dict(answer.annotations),
+        mounts=[
+            wire.Mount(host_path=mount.host_path, container_path=mount.container_path, read_only=mount.read_only)
+            for mount in answer.mounts
+        ],
+        cdi_devices=[wire.CDIDevice(name=name) for name in answer.cdi_names],
+    )

@@ -1,0 +1,173 @@
+"""The kubelet's side of the device plugin protocol over real gRPC, for a machine without a kubelet.
+
+It serves the demo and the tests, and does what the kubelet's device manager does as far as a plugin can tell: it wipes
+the sockets of its folder when it starts, dials back during registration, takes the whole list from the stream, refuses
+a socket path whose old stream still lives, turns the devices of an ended stream unhealthy, and asks for a preference
+before it allocates. It knows no pods beyond the names that it is given.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from node_agent.errors import KubeletError
+from node_agent.kit.latest import Latest
+from node_agent.kit.tasks import cancel
+from node_agent.kubelet.registration import API_VERSION, KUBELET_SOCKET
+from node_agent.kubelet.server import describe, serving
+from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
+from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
+
+# The kubelet receives no larger message; a longer list ends the stream.
+RECEIVE_LIMIT = 4 * 1024 * 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResourceView:
+    """What the kubelet holds of one resource: the device list as last sent, and which pod has which devices."""
+
+    endpoint: str = ""
+    connected: bool = False
+    registrations: int = 0
+    messages: int = 0
+    devices: Mapping[str, wire.Device] = field(default_factory=dict)
+
+    @property
+    def capacity(self) -> int:
+        return len(self.devices)
+
+    @property
+    def healthy(self) -> frozenset[str]:
+        """The ids that may be allocated; none while the plugin is not connected."""
+        if not self.connected:
+            return frozenset()
+        return frozenset(name for name, device in self.devices.items() if device.health == "Healthy")
+
+    @property
+    def allocatable(self) -> int:
+        return len(self.healthy)
+
+
+class EmbeddedKubelet(rpc.RegistrationServicer):
+    """Use ``running`` around what needs a kubelet; ``resources`` shows what it knows, ``admit`` gives devices out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.resources: Latest[Mapping[str, ResourceView]] = Latest({})
+        self.held: dict[str, tuple[str, frozenset[str]]] = {}
+        self._streams: dict[str, tuple[aio.Channel, asyncio.Task[None]]] = {}
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["EmbeddedKubelet"]:
+        """Start, as the kubelet does, with no plugin and no socket but its own; pods keep what they hold."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for socket in self.folder.glob("*.sock"):
+            socket.unlink()
+        self.resources.set({})
+        async with serving(
+            self.folder / KUBELET_SOCKET, lambda server: rpc.add_RegistrationServicer_to_server(self, server), grace=0.2
+        ):
+            try:
+                yield self
+            finally:
+                for channel, task in self._streams.values():
+                    await cancel(task)
+                    await channel.close()
+                self._streams.clear()
+
+    async def Register(self, request: wire.RegisterRequest, context: Any) -> wire.Empty:
+        if request.version != API_VERSION:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"requested API version {request.version!r} is not supported")
+        if request.endpoint in self._streams and not self._streams[request.endpoint][1].done():
+            await context.abort(grpc.StatusCode.UNKNOWN, "device plugin already connected")
+        channel = aio.insecure_channel(
+            f"unix:{self.folder / request.endpoint}", options=[("grpc.max_receive_message_length", RECEIVE_LIMIT)]
+        )
+        try:
+            await rpc.DevicePluginStub(channel).GetDevicePluginOptions(wire.Empty(), timeout=10)
+        except aio.AioRpcError as error:
+            await channel.close()
+            await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {describe(error)}")
+        before = self.view(request.resource_name)
+        self._update(
+            request.resource_name, endpoint=request.endpoint, connected=True, registrations=before.registrations + 1
+        )
+        task = asyncio.create_task(self._follow(request.resource_name, request.endpoint, channel))
+        self._streams[request.endpoint] = (channel, task)
+        return wire.Empty()
+
+    def view(self, resource: str) -> ResourceView:
+        return self.resources.value.get(resource, ResourceView())
+
+    async def until(self, resource: str, allocatable: int, timeout: float = 10.0) -> ResourceView:
+        """Wait until the resource has so many allocatable devices.
+
+        Raises:
+            KubeletError: it has not, in time.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                async for _ in self.resources.watch():
+                    if self.view(resource).allocatable == allocatable:
+                        break
+        except TimeoutError as error:
+            found = self.view(resource).allocatable
+            raise KubeletError(
+                f"{resource}: {found} allocatable after {timeout:g} s instead of {allocatable}"
+            ) from error
+        return self.view(resource)
+
+    async def admit(self, pod: str, resource: str, count: int) -> tuple[Sequence[str], wire.ContainerAllocateResponse]:
+        """Give ``count`` devices to a pod: ask for the plugin's preference, then allocate, as at pod admission.
+
+        Raises:
+            KubeletError: too few devices are free, or the plugin refused.
+        """
+        view = self.view(resource)
+        free = sorted(view.healthy - self._taken(resource))
+        if len(free) < count:
+            raise KubeletError(f"{pod} wants {count} of {resource}, {len(free)} are free")
+        plugin = rpc.DevicePluginStub(self._streams[view.endpoint][0])
+        wanted = wire.ContainerPreferredAllocationRequest(available_deviceIDs=free, allocation_size=count)
+        try:
+            preferred = await plugin.GetPreferredAllocation(
+                wire.PreferredAllocationRequest(container_requests=[wanted])
+            )
+            ids = [name for name in preferred.container_responses[0].deviceIDs if name in free][:count]
+            ids += [name for name in free if name not in ids][: count - len(ids)]
+            response = await plugin.Allocate(
+                wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])
+            )
+        except aio.AioRpcError as error:
+            raise KubeletError(f"{pod} is not admitted: Allocate failed due to {describe(error)}") from error
+        self.held[pod] = (resource, frozenset(ids))
+        return ids, response.container_responses[0]
+
+    def release(self, pod: str) -> None:
+        """The pod has ended; its devices are free."""
+        del self.held[pod]
+
+    def _taken(self, resource: str) -> frozenset[str]:
+        return frozenset(name for held, ids in self.held.values() if held == resource for name in ids)
+
+    async def _follow(self, resource: str, endpoint: str, channel: aio.Channel) -> None:
+        """Take in the plugin's lists until its stream ends."""
+        try:
+            async for message in rpc.DevicePluginStub(channel).ListAndWatch(wire.Empty()):
+                devices = {device.ID: device for device in message.devices}
+                self._update(resource, devices=devices, messages=self.view(resource).messages + 1)
+        except aio.AioRpcError:
+            pass  # whatever ended the stream, it means the same: the plugin is gone
+        finally:
+            if self.view(resource).endpoint == endpoint:
+                self._update(resource, connected=False)
+
+    def _update(self, resource: str, **changes: Any) -> None:
+        view = replace(self.view(resource), **changes)
+        self.resources.set({**self.resources.value, resource: view})

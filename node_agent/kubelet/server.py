@@ -1,0 +1,59 @@
+"""A gRPC server on a Unix socket that appears only when it is ready to answer."""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+from grpc import aio
+
+from node_agent.errors import KubeletError
+from node_agent.kit.unix import checked, identity, remove_own
+
+# How long RPCs in flight may take to end when the server stops: the kubelet's longest wait for a short call is 5 s.
+GRACE_SECONDS = 5.0
+
+
+@asynccontextmanager
+async def serving(
+    path: Path, add_services: Callable[[aio.Server], None], grace: float = GRACE_SECONDS
+) -> AsyncIterator[None]:
+    """Serve on ``path`` while the block runs; ``add_services`` puts the servicers on the server.
+
+    The socket is bound under a hidden name and renamed once it answers, so that neither a watcher of the folder nor
+    the kubelet ever finds one that does not. At the end only this very socket is removed: another instance may have
+    put its own in the same place.
+
+    Raises:
+        KubeletError: the socket cannot be bound.
+    """
+    hidden = checked(path.with_name(f".{path.name}"))
+    server = aio.server()
+    add_services(server)
+    hidden.unlink(missing_ok=True)
+    try:
+        server.add_insecure_port(f"unix:{hidden}")
+    except RuntimeError as error:
+        raise KubeletError(
+            f"cannot serve on {path}: {error}; does the folder exist, and may the agent write there?"
+        ) from error
+    try:
+        await server.start()
+        os.chmod(hidden, 0o600)
+        os.rename(hidden, path)
+        own = identity(path)
+        try:
+            yield
+        finally:
+            remove_own(path, own)
+    finally:
+        await server.stop(grace)
+        hidden.unlink(missing_ok=True)
+
+
+def describe(error: grpc.RpcError) -> str:
+    """A gRPC failure in one line: its status code and what the other side said."""
+    if isinstance(error, aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error)
