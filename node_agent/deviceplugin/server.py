@@ -53,12 +53,11 @@ class Registration:
 
 
 class DevicePluginServer:
-    """Serves one resource in the kubelet's device-plugins ``folder``."""
+    """Serves one resource in the kubelet's device-plugins ``folder``, with a new servicer for each session."""
 
-    def __init__(self, resource: str, folder: Path, offer: Latest[Offer], servicer: Callable[[], Servicer]) -> None:
+    def __init__(self, resource: str, folder: Path, servicer: Callable[[], Servicer]) -> None:
         self._resource = resource
         self._folder = folder
-        self._offer = offer
         self._servicer = servicer
         self._refusals = Steady()
         self.registration = Latest(Registration())

@@ -21,6 +21,10 @@ class Reason(StrEnum):
     XID = "xid"
     LOST = "gpu-lost"
     QUERY_FAILED = "query-failed"
+    RECOVERY = "recovery-needed"
+    ECC = "ecc"
+    ROW_REMAP = "row-remap-failed"
+    RESET_NEEDED = "reset-needed"
     EVENTS_FAILED = "events-failed"
 
 

@@ -1,0 +1,51 @@
+"""The open causes of every device; the one place that says how healthy a GPU is."""
+
+from collections.abc import Callable, Collection
+
+from node_agent.kit.latest import Latest
+from node_agent.kit.logs import Log
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import Cause, DeviceHealth, HealthReport
+
+log = Log(__name__)
+
+
+class HealthBoard:
+    """Opens and closes causes; ``report`` is what all others watch."""
+
+    def __init__(self) -> None:
+        self.report: Latest[HealthReport] = Latest(HealthReport())
+
+    def open(self, gpu: GpuUuid, cause: Cause) -> None:
+        """Open a cause; one that is open already keeps its time and takes the new message."""
+        before = self.report.value.of(gpu)
+        known = {open_cause.key: open_cause for open_cause in before.causes}
+        if cause.key not in known:
+            log.warning(
+                "health cause opened",
+                gpu=gpu,
+                reason=cause.reason,
+                severity=cause.severity.name.lower(),
+                message=cause.message,
+            )
+        since = known[cause.key].since if cause.key in known else cause.since
+        known[cause.key] = Cause(
+            reason=cause.reason, severity=cause.severity, message=cause.message, since=since, code=cause.code
+        )
+        self._set(gpu, tuple(known.values()))
+
+    def close(self, gpu: GpuUuid, which: Callable[[Cause], bool]) -> None:
+        """Close the causes of a GPU that ``which`` picks."""
+        before = self.report.value.of(gpu).causes
+        for cause in before:
+            if which(cause):
+                log.info("health cause closed", gpu=gpu, reason=cause.reason, message=cause.message)
+        self._set(gpu, tuple(cause for cause in before if not which(cause)))
+
+    def troubled(self) -> Collection[GpuUuid]:
+        """The GPUs with open causes."""
+        return tuple(self.report.value.devices)
+
+    def _set(self, gpu: GpuUuid, causes: tuple[Cause, ...]) -> None:
+        devices = {**self.report.value.devices, gpu: DeviceHealth(causes=causes)}
+        self.report.set(HealthReport(devices={name: health for name, health in devices.items() if health.causes}))

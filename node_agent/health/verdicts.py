@@ -1,0 +1,107 @@
+"""What an event or a reading means for a GPU. Pure: facts in, causes out.
+
+A fault that the application caused itself says nothing about the GPU. Any other fault withdraws the GPU until the
+driver asks for no recovery any more and the GPU answers: a healthy GPU comes back by itself.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from node_agent.errors import DeviceLost, HardwareError, NotSupported
+from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction
+from node_agent.model.health import Cause, Reason, Severity
+
+# Xids after which the GPU goes on working: the application's own doing, or announced again by a worse one. The set that
+# NVIDIA's device plugin ignores.
+APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    """Which faults leave a GPU in service."""
+
+    ignored: Collection[int] = APPLICATION_XIDS
+
+
+def of_event(event: HardwareEvent, policy: Policy, now: float) -> Cause | None:
+    """The cause that an event opens, or None where it opens none. ``now`` is wall-clock time in seconds."""
+    if event.kind is EventKind.LOST:
+        return lost(now)
+    if event.kind is not EventKind.FAULT or event.code in policy.ignored:
+        return None
+    return Cause(
+        reason=Reason.XID,
+        severity=Severity.WITHDRAWN,
+        code=event.code,
+        since=now,
+        message=f"Xid {event.code}; back when the GPU answers and the driver asks for no recovery",
+    )
+
+
+def lost(now: float) -> Cause:
+    return Cause(
+        reason=Reason.LOST,
+        severity=Severity.WITHDRAWN,
+        since=now,
+        message="fallen off the bus; back when it answers again, which takes a reset or a reboot",
+    )
+
+
+def of_subscription(error: Exception, now: float) -> Cause | None:
+    """The cause that a failed event subscription opens: boards without events are unwatched, not sick."""
+    if isinstance(error, NotSupported):
+        return None
+    return Cause(
+        reason=Reason.EVENTS_FAILED,
+        severity=Severity.WITHDRAWN,
+        since=now,
+        message=f"its events cannot be watched: {error}",
+    )
+
+
+def of_probe(outcome: GpuReadings | HardwareError, now: float) -> tuple[Cause, ...]:
+    """The causes that a probe of the GPU finds; none where the GPU is fit for work."""
+    if isinstance(outcome, DeviceLost):
+        return (lost(now),)
+    if isinstance(outcome, NotSupported):
+        return ()
+    if isinstance(outcome, HardwareError):
+        return (
+            Cause(
+                reason=Reason.QUERY_FAILED,
+                severity=Severity.WITHDRAWN,
+                since=now,
+                message=f"it does not answer: {outcome}",
+            ),
+        )
+    return _of_readings(outcome, now)
+
+
+def _of_readings(readings: GpuReadings, now: float) -> tuple[Cause, ...]:
+    found = []
+    if readings.recovery_action not in (None, RecoveryAction.NONE):
+        found.append((Reason.RECOVERY, Severity.WITHDRAWN, f"the driver asks for recovery: {readings.recovery_action}"))
+    if readings.row_remap_failed:
+        found.append((Reason.ROW_REMAP, Severity.WITHDRAWN, "row remapping failed: the board needs replacement"))
+    if readings.uncorrected_ecc_errors:
+        count = readings.uncorrected_ecc_errors
+        found.append((Reason.ECC, Severity.WITHDRAWN, f"{count} uncorrected ECC errors since the last reset"))
+    if readings.row_remap_pending:
+        found.append((Reason.RESET_NEEDED, Severity.DEGRADED, "a row waits to be remapped: reset it when idle"))
+    return tuple(
+        Cause(reason=reason, severity=severity, message=message, since=now) for reason, severity, message in found
+    )
+
+
+def cleared_by(cause: Cause, outcome: GpuReadings | HardwareError, now: float, settle_seconds: float) -> bool:
+    """Whether a probe closes an open cause that it did not find again.
+
+    What only an event told needs the driver's word that no recovery is due; a driver too old to give it keeps the GPU
+    out. The word counts only some time after the event, since the driver takes a moment to make up its mind.
+    """
+    if cause.reason is Reason.EVENTS_FAILED:
+        return False
+    if cause.reason is not Reason.XID:
+        return True
+    fit = isinstance(outcome, GpuReadings) and outcome.recovery_action is RecoveryAction.NONE
+    return fit and now - cause.since >= settle_seconds
