@@ -1,0 +1,54 @@
+# `make demo` and `make test` do all the set-up that they need; `make help` lists the rest.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-node test-gpu check format bench protos lock clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(READY) ## the agent on a simulated node with 8 GPUs: no GPU, no cluster, no root (ARGS=--hold keeps it serving)
+	@$(BIN)/node-agent demo $(ARGS)
+
+test: $(READY) ## the tests that need neither a GPU nor a cluster
+	$(BIN)/python -m pytest $(ARGS)
+
+test-node: $(READY) ## the tests on a real Kubernetes node, built and started here (Go, root)
+	$(BIN)/python -m tests.node.rig build
+	$(BIN)/python -m pytest -m node tests/node $(ARGS)
+
+test-gpu: $(READY) ## the tests on real GPUs (NVIDIA driver)
+	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
+
+check: $(READY) ## format, lint, types, layers, documents
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tools.documents
+
+format: $(READY) ## put the code in form
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(READY) ## one table of figures, with the machine's facts
+	$(BIN)/python -m benchmarks $(ARGS)
+
+protos: $(READY) ## generate node_agent/wire from protos/
+	$(BIN)/python protos/generate.py
+
+lock: $(READY) ## lock the dependencies anew
+	$(BIN)/uv lock --upgrade
+	echo "uv==$$($(BIN)/uv --version | cut -d' ' -f2)" | $(BIN)/uv pip compile --quiet --generate-hashes --no-header - > tools/bootstrap.txt
+
+clean: ## remove what the set-up made
+	rm -rf .venv .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+
+$(READY): uv.lock pyproject.toml tools/bootstrap.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit(f"Python 3.11 or newer is needed, $(PYTHON) is {v.major}.{v.minor}: make PYTHON=python3.12 …")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement tools/bootstrap.txt
+	@$(BIN)/uv sync --quiet --locked --inexact
+	@touch $@
