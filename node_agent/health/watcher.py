@@ -26,6 +26,7 @@ class HealthWatcher:
 
     def __init__(
         self,
+        *,
         inventory: Latest[Inventory],
         events: Events,
         readings: Readings,

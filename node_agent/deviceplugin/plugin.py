@@ -1,0 +1,67 @@
+"""The device plugin of one resource: keeps its offer true and its server running."""
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+
+from node_agent.deviceplugin.offer import Offer, whole_gpus
+from node_agent.deviceplugin.server import DevicePluginServer
+from node_agent.deviceplugin.servicer import Choose, Give, Servicer
+from node_agent.kit.latest import Latest, changes
+from node_agent.kit.logs import Log
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import HealthReport
+from node_agent.model.inventory import Inventory
+
+log = Log(__name__)
+
+
+class DevicePlugin:
+    """Offers the node's GPUs as ``resource`` in the kubelet's device-plugins ``folder``.
+
+    ``reachable`` holds the GPUs that a container can be given; None where the way to give them needs no preparation.
+    """
+
+    def __init__(
+        self,
+        *,
+        resource: str,
+        folder: Path,
+        inventory: Latest[Inventory],
+        health: Latest[HealthReport],
+        reachable: Latest[Collection[GpuUuid] | None],
+        choose: Choose,
+        give: Give,
+    ) -> None:
+        self._inventory = inventory
+        self._health = health
+        self._reachable = reachable
+        self.offer = Latest(Offer(resource=resource, inventory=inventory.value))
+        self.server = DevicePluginServer(resource, folder, lambda: Servicer(self.offer, choose, give))
+
+    async def run(self) -> None:
+        """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_offer(), name="offer")
+            async for offer in self.offer.watch():
+                if any(device.healthy for device in offer.devices):
+                    break
+            group.create_task(self.server.run(), name="registration")
+
+    async def _keep_offer(self) -> None:
+        async for _ in changes(self._inventory, self._health, self._reachable):
+            before = self.offer.value
+            inventory = self._inventory.value
+            devices = whole_gpus(inventory, self._health.value, self._reachable.value, before.devices)
+            self.offer.set(Offer(resource=before.resource, inventory=inventory, devices=devices))
+            _say_what_changed(before, self.offer.value)
+
+
+def _say_what_changed(before: Offer, after: Offer) -> None:
+    known = {device.id: device for device in before.devices}
+    for device in after.devices:
+        was_healthy = device.id in known and known[device.id].healthy
+        if device.healthy and not was_healthy:
+            log.info("offered", resource=after.resource, device=device.id)
+        elif was_healthy and not device.healthy:
+            log.warning("withdrawn", resource=after.resource, device=device.id, reason=device.trouble)
