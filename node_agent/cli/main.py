@@ -1,0 +1,55 @@
+"""``node-agent``: the commands and what they share. Each command is loaded only when it is called or listed."""
+
+import importlib
+import sys
+
+import click
+
+from node_agent.errors import NodeAgentError
+
+# The command's name → where it is.
+COMMANDS = {
+    "run": "node_agent.cli.run:run",
+    "demo": "node_agent.cli.demo:demo",
+    "status": "node_agent.cli.status:status",
+    "topology": "node_agent.cli.topology:topology",
+    "explain": "node_agent.cli.explain:explain",
+    "cdi": "node_agent.cli.cdi:cdi",
+    "config": "node_agent.cli.config:config",
+    "simulate": "node_agent.cli.simulate:simulate",
+}
+
+
+class Commands(click.Group):
+    """A group that imports a command's module when it is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = COMMANDS.get(cmd_name)
+        if place is None:
+            return None
+        module, _, name = place.partition(":")
+        command = getattr(importlib.import_module(module), name)
+        assert isinstance(command, click.Command)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.version_option(package_name="gpu-node-agent", prog_name="node-agent")
+def cli() -> None:
+    """One agent for the GPUs of a Kubernetes node.
+
+    It discovers GPUs through NVML, offers them to the kubelet, makes allocations usable through CDI and watches their
+    health. `node-agent demo` shows all of it on a simulated node, without GPU, cluster or root.
+    """
+
+
+def main() -> None:
+    """Entry point: what the agent raises knowingly is for people, and needs no traceback."""
+    try:
+        cli()
+    except NodeAgentError as error:
+        click.echo(f"node-agent: {error}", err=True)
+        sys.exit(1)

@@ -1,0 +1,176 @@
+"""The status document: what the agent knows and does, in one piece of JSON. Pure.
+
+``node-agent status`` shows it, and the health endpoints read ``ready`` and ``trouble`` from it.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from node_agent.model.gpu import Gpu
+from node_agent.model.health import DeviceHealth, HealthReport, Severity
+from node_agent.model.inventory import Inventory
+
+
+class CauseStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An open cause; ``since`` is wall-clock time in seconds."""
+
+    reason: str
+    severity: str
+    message: str
+    since: float
+    code: int | None = None
+
+
+class GpuStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A GPU; ``health`` is ``healthy``, ``degraded`` or ``withdrawn``, memory in bytes."""
+
+    name: str
+    uuid: str
+    product: str
+    pci: str
+    health: str
+    minor: int | None = None
+    memory: int | None = None
+    numa_node: int | None = None
+    partition_mode: str | None = None
+    causes: tuple[CauseStatus, ...] = ()
+
+
+class MissingStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A GPU that the driver counts but that cannot be read."""
+
+    index: int
+    reason: str
+    uuid: str | None = None
+
+
+class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A resource at the kubelet: ``phase`` of its registration, how many devices it lists, how many of them healthy."""
+
+    name: str
+    phase: str
+    detail: str
+    registrations: int
+    devices: int
+    healthy: int
+
+
+class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A service of the agent and its last failure."""
+
+    name: str
+    condition: str
+    restarts: int = 0
+    trouble: str | None = None
+
+
+class CdiStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The CDI spec in force: its file, the kind of its devices, what was left out, and why there is none."""
+
+    path: str
+    kind: str
+    devices: int = 0
+    notes: tuple[str, ...] = ()
+    trouble: str | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The whole document. ``trouble`` lists what keeps the agent from its work; none where it is ready."""
+
+    version: str
+    node: str
+    started: float
+    generation: int = 0
+    driver: str | None = None
+    cuda: str | None = None
+    trouble: tuple[str, ...] = ()
+    gpus: tuple[GpuStatus, ...] = ()
+    missing: tuple[MissingStatus, ...] = ()
+    resources: tuple[ResourceStatus, ...] = ()
+    cdi: CdiStatus | None = None
+    services: tuple[ServiceStatus, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        return not self.trouble
+
+
+def gpu_status(gpu: Gpu, health: DeviceHealth) -> GpuStatus:
+    return GpuStatus(
+        name=gpu.name,
+        uuid=gpu.uuid,
+        product=gpu.product,
+        pci=gpu.pci,
+        health=HEALTH_WORDS[health.severity],
+        minor=gpu.minor,
+        memory=gpu.memory,
+        numa_node=gpu.numa_node,
+        partition_mode=gpu.partition_mode,
+        causes=tuple(
+            CauseStatus(
+                reason=cause.reason,
+                severity=HEALTH_WORDS[cause.severity],
+                message=cause.message,
+                since=cause.since,
+                code=cause.code,
+            )
+            for cause in health.causes
+        ),
+    )
+
+
+HEALTH_WORDS = {Severity.NONE: "healthy", Severity.DEGRADED: "degraded", Severity.WITHDRAWN: "withdrawn"}
+
+
+def status(
+    *,
+    version: str,
+    node: str,
+    started: float,
+    inventory: Inventory,
+    health: HealthReport,
+    resources: Sequence[ResourceStatus],
+    cdi: CdiStatus | None,
+    services: Sequence[ServiceStatus],
+    stalled: str | None,
+) -> Status:
+    """Put the document together; ``stalled`` says what the driver hangs in, if it does."""
+    return Status(
+        version=version,
+        node=node,
+        started=started,
+        generation=inventory.generation,
+        driver=inventory.driver.version,
+        cuda=inventory.driver.cuda,
+        trouble=tuple(_troubles(inventory, resources, cdi, services, stalled)),
+        gpus=tuple(gpu_status(gpu, health.of(gpu.uuid)) for gpu in inventory.gpus),
+        missing=tuple(
+            MissingStatus(index=missing.index, reason=missing.reason, uuid=missing.uuid)
+            for missing in inventory.missing
+        ),
+        resources=tuple(resources),
+        cdi=cdi,
+        services=tuple(services),
+    )
+
+
+def _troubles(
+    inventory: Inventory,
+    resources: Sequence[ResourceStatus],
+    cdi: CdiStatus | None,
+    services: Sequence[ServiceStatus],
+    stalled: str | None,
+) -> list[str]:
+    found = [f"{service.name}: {service.trouble}" for service in services if service.condition == "restarting"]
+    if inventory.generation == 0:
+        found.append("the GPUs have not been looked at yet")
+    if inventory.problem:
+        found.append(inventory.problem)
+    if stalled:
+        found.append(stalled)
+    if cdi is not None and cdi.trouble:
+        found.append(cdi.trouble)
+    if inventory.gpus:
+        found += [f"{one.name}: {one.phase}: {one.detail}" for one in resources if one.phase != "registered"]
+    return found

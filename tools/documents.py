@@ -1,0 +1,81 @@
+"""Checks the documents: every relative link leads somewhere, and the generated pages are up to date.
+
+``python -m tools.documents`` checks; ``--write`` writes the generated pages anew.
+"""
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from node_agent.cli.main import cli
+
+ROOT = Path(__file__).resolve().parent.parent
+COMMANDS_PAGE = ROOT / "docs" / "user" / "commands.md"
+
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
+
+
+def documents() -> list[Path]:
+    """All Markdown files that git knows or would add."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"]
+    listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [ROOT / name for name in listed.splitlines() if (ROOT / name).exists()]
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in HEADING.findall(text)}
+
+
+def broken_links(document: Path) -> Iterator[str]:
+    """The relative links of a document that lead nowhere."""
+    for target in LINK.findall(document.read_text()):
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (document.parent / path).resolve() if path else document
+        if not file.exists():
+            yield f"{document.relative_to(ROOT)}: {target}: no such file"
+        elif anchor and anchor not in anchors(file.read_text()):
+            yield f"{document.relative_to(ROOT)}: {target}: no such heading"
+
+
+def commands_page() -> str:
+    """The page of all commands, from their own help."""
+    parts = ["# Commands\n", "Generated from the commands' own `--help` by `python -m tools.documents --write`.\n"]
+    for names, command in commands("node-agent", cli):
+        context = click.Context(command, info_name=names, max_content_width=100, terminal_width=100)
+        parts.append(f"## {names}\n\n```text\n{command.get_help(context).rstrip()}\n```\n")
+    return "\n".join(parts)
+
+
+def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
+    """A command and all below it, with their full names."""
+    yield name, command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for child in command.list_commands(context):
+            found = command.get_command(context, child)
+            assert found is not None
+            yield from commands(f"{name} {child}", found)
+
+
+def main() -> None:
+    if "--write" in sys.argv[1:]:
+        COMMANDS_PAGE.write_text(commands_page())
+    problems = [problem for document in documents() for problem in broken_links(document)]
+    if not COMMANDS_PAGE.exists() or COMMANDS_PAGE.read_text() != commands_page():
+        problems.append(f"{COMMANDS_PAGE.relative_to(ROOT)} is out of date: python -m tools.documents --write")
+    for problem in problems:
+        print(problem)
+    print(f"{len(documents())} documents, {len(problems)} problems")
+    sys.exit(bool(problems))
+
+
+if __name__ == "__main__":
+    main()
