@@ -55,12 +55,16 @@ class ResourceView:
 
 
 class EmbeddedKubelet(rpc.RegistrationServicer):
-    """Use ``running`` around what needs a kubelet; ``resources`` shows what it knows, ``admit`` gives devices out."""
+    """Use ``running`` around what needs a kubelet; ``resources`` shows what it knows, ``admit`` gives devices out.
+
+    ``refusal`` is the error with which it answers registrations, if any; ``held`` the devices of each pod.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.resources: Latest[Mapping[str, ResourceView]] = Latest({})
         self.held: dict[str, tuple[str, frozenset[str]]] = {}
+        self.refusal: str | None = None
         self._streams: dict[str, tuple[aio.Channel, asyncio.Task[None]]] = {}
 
     @asynccontextmanager
@@ -82,6 +86,8 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
                 self._streams.clear()
 
     async def Register(self, request: wire.RegisterRequest, context: Any) -> wire.Empty:
+        if self.refusal is not None:
+            await context.abort(grpc.StatusCode.UNKNOWN, self.refusal)
         if request.version != API_VERSION:
             await context.abort(grpc.StatusCode.UNKNOWN, f"requested API version {request.version!r} is not supported")
         if request.endpoint in self._streams and not self._streams[request.endpoint][1].done():
@@ -129,6 +135,8 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         Raises:
             KubeletError: too few devices are free, or the plugin refused.
         """
+        if pod in self.held:
+            raise KubeletError(f"{pod} is there already and holds {len(self.held[pod][1])} devices")
         view = self.view(resource)
         free = sorted(view.healthy - self._taken(resource))
         if len(free) < count:
@@ -148,6 +156,12 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
             raise KubeletError(f"{pod} is not admitted: Allocate failed due to {describe(error)}") from error
         self.held[pod] = (resource, frozenset(ids))
         return ids, response.container_responses[0]
+
+    async def drop(self, resource: str) -> None:
+        """Lose the stream of a resource, as on a broken connection."""
+        channel, task = self._streams.pop(self.view(resource).endpoint)
+        await cancel(task)
+        await channel.close()
 
     def release(self, pod: str) -> None:
         """The pod has ended; its devices are free."""

@@ -1,0 +1,89 @@
+"""A node with GPUs, a kubelet in a temporary folder, and a device plugin between the two."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from node_agent.deviceplugin.answer import Answer, Naming, answer
+from node_agent.deviceplugin.offer import Offer, OfferedDevice
+from node_agent.deviceplugin.plugin import DevicePlugin
+from node_agent.kit.latest import Latest
+from node_agent.kit.tasks import running
+from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.model.gpu import Gpu, GpuUuid, device_name
+from node_agent.model.health import HealthReport
+from node_agent.model.inventory import Inventory
+from node_agent.model.pci import pci_address
+
+RESOURCE = "nvidia.com/gpu"
+
+
+def gpu(number: int, numa_node: int | None = None) -> Gpu:
+    return Gpu(
+        uuid=GpuUuid(f"GPU-{number}"),
+        name=device_name(f"gpu-{number}"),
+        index=number,
+        minor=number,
+        product="NVIDIA H200",
+        pci=pci_address(f"0000:{number + 16:02x}:00.0"),
+        numa_node=numa_node,
+    )
+
+
+def node(count: int, generation: int = 1) -> Inventory:
+    """So many GPUs, the first half on NUMA node 0, the rest on 1."""
+    gpus = tuple(gpu(number, numa_node=int(number >= count // 2)) for number in range(count))
+    return Inventory(generation=generation, gpus=gpus)
+
+
+def first_ones(offer: Offer, available: Sequence[str], must: Sequence[str], size: int) -> Sequence[str]:
+    rest = sorted(set(available) - set(must))
+    return [*must, *rest][:size]
+
+
+@dataclass
+class World:
+    """What the plugin sees, and the plugin."""
+
+    inventory: Latest[Inventory]
+    health: Latest[HealthReport] = field(default_factory=lambda: Latest(HealthReport()))
+    reachable: Latest[Collection[GpuUuid] | None] = field(default_factory=lambda: Latest(None))
+    given: list[Sequence[OfferedDevice]] = field(default_factory=list)
+
+    def give(self, devices: Sequence[OfferedDevice]) -> Answer:
+        self.given.append(devices)
+        gpus = [self.inventory.value.by_uuid[device.gpu] for device in devices]
+        return answer(gpus, ["cdi-cri"], Naming(qualified=lambda name: f"test.example/gpu={name}"))
+
+    def plugin(self, folder: Path) -> DevicePlugin:
+        return DevicePlugin(
+            resource=RESOURCE,
+            folder=folder,
+            inventory=self.inventory,
+            health=self.health,
+            reachable=self.reachable,
+            choose=first_ones,
+            give=self.give,
+        )
+
+
+@pytest.fixture
+def world() -> World:
+    return World(inventory=Latest(node(8)))
+
+
+@asynccontextmanager
+async def served(world: World, kubelet: EmbeddedKubelet) -> AsyncIterator[DevicePlugin]:
+    """The plugin at work beside the kubelet's folder."""
+    kubelet.folder.mkdir(exist_ok=True)
+    plugin = world.plugin(kubelet.folder)
+    async with running(plugin.run()):
+        yield plugin
+
+
+@pytest.fixture
+def kubelet(tmp_path: Path) -> EmbeddedKubelet:
+    return EmbeddedKubelet(tmp_path / "dp")

@@ -1,0 +1,184 @@
+"""The plugin and a kubelet that comes, goes, restarts and misbehaves, over real gRPC."""
+
+import asyncio
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from node_agent.deviceplugin.server import Phase, fresh_socket_name, remove_dead_sockets
+from node_agent.errors import KubeletError
+from node_agent.kit.tasks import cancel, running
+from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from tests.unit.deviceplugin.conftest import RESOURCE, World, node, served
+
+
+async def test_all_gpus_are_offered_with_their_numa_nodes(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with kubelet.running(), served(world, kubelet):
+        view = await kubelet.until(RESOURCE, allocatable=8)
+
+    assert {name: device.topology.nodes[0].ID for name, device in view.devices.items()} == {
+        **{f"GPU-{number}": 0 for number in range(4)},
+        **{f"GPU-{number}": 1 for number in range(4, 8)},
+    }
+
+
+async def test_the_plugin_waits_for_a_kubelet_that_starts_later(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with served(world, kubelet) as plugin:
+        await asyncio.sleep(0.1)
+        phases = [plugin.server.registration.value.phase]
+        async with kubelet.running():
+            await kubelet.until(RESOURCE, allocatable=8)
+            phases.append(plugin.server.registration.value.phase)
+
+    assert phases == [Phase.WAITING, Phase.REGISTERED]
+
+
+async def test_a_restarted_kubelet_gets_everything_again_within_five_seconds(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    async with served(world, kubelet):
+        async with kubelet.running():
+            first = await kubelet.until(RESOURCE, allocatable=8)
+        async with kubelet.running():
+            began = time.monotonic()
+            second = await kubelet.until(RESOURCE, allocatable=8)
+            assert time.monotonic() - began < 5
+
+    assert second.endpoint != first.endpoint
+
+
+async def test_two_kubelet_restarts_within_a_second_end_well(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with served(world, kubelet):
+        for _ in range(3):
+            async with kubelet.running():
+                await asyncio.sleep(0.3)
+        async with kubelet.running():
+            assert (await kubelet.until(RESOURCE, allocatable=8)).connected
+
+
+async def test_a_socket_wiped_without_a_kubelet_restart_is_made_again(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with kubelet.running(), served(world, kubelet) as plugin:
+        view = await kubelet.until(RESOURCE, allocatable=8)
+        (kubelet.folder / view.endpoint).unlink()
+        async for registration in plugin.server.registration.watch():
+            if registration.count == 2:
+                break
+        assert (await kubelet.until(RESOURCE, allocatable=8)).endpoint != view.endpoint
+
+
+async def test_a_stream_that_the_kubelet_drops_is_registered_again(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=8)
+        await kubelet.drop(RESOURCE)
+        await kubelet.until(RESOURCE, allocatable=0)
+        assert (await kubelet.until(RESOURCE, allocatable=8)).registrations == 2
+
+
+async def test_a_refused_registration_is_said_and_tried_again(world: World, kubelet: EmbeddedKubelet) -> None:
+    kubelet.refusal = "resource name is not extended"
+    async with kubelet.running(), served(world, kubelet) as plugin:
+        async for registration in plugin.server.registration.watch():
+            if registration.phase is Phase.REFUSED:
+                break
+        assert "resource name is not extended" in plugin.server.registration.value.detail
+        kubelet.refusal = None
+        await kubelet.until(RESOURCE, allocatable=8)
+
+
+async def test_a_withdrawn_gpu_leaves_allocatable_at_once_and_stays_in_the_list(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    cause = Cause(reason=Reason.XID, severity=Severity.WITHDRAWN, message="Xid 79", since=0.0, code=79)
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=8)
+        world.health.set(HealthReport(devices={GpuUuid("GPU-2"): DeviceHealth(causes=(cause,))}))
+        view = await kubelet.until(RESOURCE, allocatable=7)
+        assert view.capacity == 8
+        assert view.devices["GPU-2"].health == "Unhealthy"
+        world.health.set(HealthReport())
+        assert (await kubelet.until(RESOURCE, allocatable=8)).registrations == 1
+
+
+async def test_a_gpu_that_vanishes_stays_listed_as_unhealthy(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=8)
+        world.inventory.set(node(7, generation=2))
+        view = await kubelet.until(RESOURCE, allocatable=7)
+        assert view.capacity == 8
+        world.inventory.set(node(8, generation=3))
+        await kubelet.until(RESOURCE, allocatable=8)
+
+
+async def test_a_node_without_gpus_registers_nothing_until_one_appears(kubelet: EmbeddedKubelet, world: World) -> None:
+    world.inventory.set(node(0))
+    async with kubelet.running(), served(world, kubelet):
+        await asyncio.sleep(0.8)
+        assert RESOURCE not in kubelet.resources.value
+        world.inventory.set(node(1, generation=2))
+        await kubelet.until(RESOURCE, allocatable=1)
+
+
+async def test_gpus_are_offered_only_when_a_container_can_be_given_them(world: World, kubelet: EmbeddedKubelet) -> None:
+    world.reachable.set(frozenset())
+    async with kubelet.running(), served(world, kubelet):
+        await asyncio.sleep(0.3)
+        assert RESOURCE not in kubelet.resources.value
+        world.reachable.set(frozenset(GpuUuid(f"GPU-{number}") for number in range(8)))
+        await kubelet.until(RESOURCE, allocatable=8)
+
+
+async def test_two_agents_of_a_rolling_update_hand_over_without_a_gap(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with kubelet.running(), running(world.plugin(kubelet.folder).run()) as old_agent:
+        old = await kubelet.until(RESOURCE, allocatable=8)
+        async with running(world.plugin(kubelet.folder).run()):
+            while kubelet.view(RESOURCE).endpoint == old.endpoint:
+                await asyncio.sleep(0.05)
+            assert (kubelet.folder / old.endpoint).exists()
+            await cancel(old_agent)
+            await asyncio.sleep(0.1)
+            new = kubelet.view(RESOURCE)
+            assert not (kubelet.folder / old.endpoint).exists()
+            assert (kubelet.folder / new.endpoint).exists()
+            assert (new.allocatable, new.registrations) == (8, 2)
+
+
+async def test_the_end_of_the_plugin_removes_its_socket_quickly(world: World, kubelet: EmbeddedKubelet) -> None:
+    async with kubelet.running():
+        async with served(world, kubelet):
+            view = await kubelet.until(RESOURCE, allocatable=8)
+            began = time.monotonic()
+        assert time.monotonic() - began < 1.5
+        assert not (kubelet.folder / view.endpoint).exists()
+        await kubelet.until(RESOURCE, allocatable=0)
+
+
+def test_every_session_has_a_socket_name_of_its_own() -> None:
+    names = {fresh_socket_name("nvidia.com/gpu") for _ in range(100)}
+    assert len(names) == 100
+    assert all(name.startswith("node-agent-gpu-") and name.endswith(".sock") for name in names)
+
+
+def test_only_the_sockets_of_dead_agents_are_removed(tmp_path: Path) -> None:
+    def bound(name: str) -> socket.socket:
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(tmp_path / name))
+        server.listen()
+        return server
+
+    with bound("node-agent-gpu-1.sock"), bound("other.sock"):
+        bound("node-agent-gpu-2.sock").close()
+        bound("stranger.sock").close()
+        remove_dead_sockets(tmp_path)
+        left = sorted(path.name for path in tmp_path.iterdir())
+
+    assert left == ["node-agent-gpu-1.sock", "other.sock", "stranger.sock"]
+
+
+async def test_waiting_for_devices_that_do_not_come_says_what_is_there(kubelet: EmbeddedKubelet) -> None:
+    async with kubelet.running():
+        with pytest.raises(KubeletError, match=r"0 allocatable after 0\.1 s instead of 8"):
+            await kubelet.until(RESOURCE, allocatable=8, timeout=0.1)
