@@ -1,0 +1,56 @@
+"""Events and readings that a test scripts; they keep the Protocols of ``node_agent.hardware.provider``."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from node_agent.errors import HardwareError
+from node_agent.hardware.provider import GpuReadings, HardwareEvent, RecoveryAction
+from node_agent.model.gpu import GpuUuid
+
+FIT = GpuReadings(recovery_action=RecoveryAction.NONE)
+
+
+class FakeEvents:
+    """``happen`` delivers an event; ``refuse`` makes GPUs unwatchable; ``fail`` makes the wait itself fail."""
+
+    def __init__(self) -> None:
+        self.subscriptions: list[frozenset[GpuUuid]] = []
+        self.refusals: dict[GpuUuid, Exception] = {}
+        self.failure: HardwareError | None = None
+        self.closed = 0
+        self._queue: asyncio.Queue[HardwareEvent | HardwareError] = asyncio.Queue()
+
+    def happen(self, *events: HardwareEvent | HardwareError) -> None:
+        for event in events:
+            self._queue.put_nowait(event)
+
+    async def subscribe(self, gpus: Collection[GpuUuid]) -> Mapping[GpuUuid, Exception]:
+        self.subscriptions.append(frozenset(gpus))
+        if self.failure is not None:
+            raise self.failure
+        return {gpu: error for gpu, error in self.refusals.items() if gpu in gpus}
+
+    async def next(self) -> HardwareEvent:
+        event = await self._queue.get()
+        if isinstance(event, HardwareError):
+            raise event
+        return event
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class FakeReadings:
+    """Answers what ``set`` says of a GPU; all others are fit."""
+
+    def __init__(self) -> None:
+        self._answers: dict[GpuUuid, GpuReadings | HardwareError] = {}
+
+    def set(self, gpu: GpuUuid, answer: GpuReadings | HardwareError) -> None:
+        self._answers[gpu] = answer
+
+    async def read(self, gpu: GpuUuid) -> GpuReadings:
+        answer = self._answers.get(gpu, FIT)
+        if isinstance(answer, HardwareError):
+            raise answer
+        return answer
