@@ -23,7 +23,7 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
             os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
-        os.unlink(name)
+        Path(name).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 

@@ -19,21 +19,25 @@ class Log:
     def __init__(self, name: str) -> None:
         self._logger = logging.getLogger(name)
 
-    def debug(self, event: str, **facts: object) -> None:
+    def debug(self, event: str, /, **facts: object) -> None:
         self._write(logging.DEBUG, event, facts)
 
-    def info(self, event: str, **facts: object) -> None:
+    def info(self, event: str, /, **facts: object) -> None:
         self._write(logging.INFO, event, facts)
 
-    def warning(self, event: str, **facts: object) -> None:
+    def warning(self, event: str, /, **facts: object) -> None:
         self._write(logging.WARNING, event, facts)
 
-    def error(self, event: str, **facts: object) -> None:
+    def error(self, event: str, /, **facts: object) -> None:
         self._write(logging.ERROR, event, facts)
 
-    def _write(self, level: int, event: str, facts: dict[str, Any]) -> None:
+    def exception(self, event: str, **facts: object) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        self._write(logging.ERROR, event, facts, traceback=True)
+
+    def _write(self, level: int, event: str, facts: dict[str, Any], traceback: bool = False) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={FACTS: facts})
+            self._logger.log(level, event, extra={FACTS: facts}, exc_info=traceback)
 
 
 class Steady:
@@ -66,9 +70,8 @@ class _Text(logging.Formatter):
             record.getMessage(),
             *(f"{k}={_word(v)}" for k, v in facts.items()),
         ]
-        if record.exc_info:
-            words.append(f"\n{self.formatException(record.exc_info)}")
-        return " ".join(words)
+        traceback = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        return " ".join(words) + traceback
 
 
 class _Json(logging.Formatter):
@@ -77,21 +80,31 @@ class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {"time": _timestamp(record), "level": record.levelname.lower(), "logger": record.name}
         line["event"] = record.getMessage()
-        line.update(getattr(record, FACTS, {}))
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
+        for name, fact in getattr(record, FACTS, {}).items():
+            line[f"{name}_" if name in line else name] = fact
+        return json.dumps(line, default=_plain)
 
 
 def _timestamp(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
 
 
+def _plain(value: object) -> object:
+    return sorted(value, key=str) if isinstance(value, (set, frozenset)) else str(value)
+
+
 def _word(value: object) -> str:
-    if isinstance(value, (list, tuple, set, frozenset)):
+    """One word of a text line; quoted where it could be read as more than one, or move a terminal's cursor."""
+    if isinstance(value, (set, frozenset)):
+        value = sorted(value, key=str)
+    if isinstance(value, (list, tuple)):
         value = ",".join(str(item) for item in value)
     text = str(value)
-    return text if text and not any(c in text for c in ' "=\n') else json.dumps(text, ensure_ascii=False)
+    printable = text.isprintable()
+    plain = text and printable and not any(c in text for c in ' "=')
+    return text if plain else json.dumps(text, ensure_ascii=not printable)
 
 
 def configure(level: str = "info", form: str = "text", stream: IO[str] | None = None) -> None:

@@ -9,7 +9,12 @@ from typing import Any
 async def cancel(task: "asyncio.Task[Any]") -> None:
     """Cancel a task and wait until it has ended; what it raised on the way out is raised here."""
     task.cancel()
-    await asyncio.wait([task])
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        # Cancelled while it waited: hurry the task, and still do not leave before it has ended.
+        await cancel(task)
+        raise
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
 

@@ -20,11 +20,15 @@ def checked(path: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileIdentity:
-    """Tells one file from another made later under the same name."""
+    """Tells one socket from another made later under the same name.
+
+    File systems give an inode's number to the next file at once; the time of modification is when a socket was bound,
+    and unlike that of change it stays when someone sets the owner, the mode or the label.
+    """
 
     device: int
     inode: int
-    changed_ns: int
+    modified_ns: int
 
 
 def identity(path: Path) -> FileIdentity | None:
@@ -33,7 +37,7 @@ def identity(path: Path) -> FileIdentity | None:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return FileIdentity(device=found.st_dev, inode=found.st_ino, changed_ns=found.st_ctime_ns)
+    return FileIdentity(device=found.st_dev, inode=found.st_ino, modified_ns=found.st_mtime_ns)
 
 
 def remove_own(path: Path, own: FileIdentity | None) -> bool:

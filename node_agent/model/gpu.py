@@ -74,9 +74,10 @@ class Gpu:
     partition_mode: PartitionMode | None = None
 
     def __post_init__(self) -> None:
+        device_name(self.name)
         if not self.uuid:
             raise ValueError("a GPU needs a UUID")
-        if self.memory is not None and self.memory <= 0:
-            raise ValueError(f"{self.name}: memory of {self.memory} bytes; leave it out where it is unknown")
-        if self.numa_node is not None and self.numa_node < 0:
-            raise ValueError(f"{self.name}: NUMA node {self.numa_node}; leave it out where there is none")
+        for what, least in (("index", 0), ("minor", 0), ("numa_node", 0), ("memory", 1), ("multiprocessors", 1)):
+            value = getattr(self, what)
+            if value is not None and value < least:
+                raise ValueError(f"{self.name}: {what} cannot be {value}; leave out what is unknown")

@@ -1,7 +1,7 @@
 """One frozen snapshot of the node's GPUs; the generation grows with each snapshot that differs from the last."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from node_agent.model.gpu import Gpu, GpuUuid
@@ -43,6 +43,9 @@ class Inventory:
     def __post_init__(self) -> None:
         _all_different("UUID", (gpu.uuid for gpu in self.gpus))
         _all_different("name", (gpu.name for gpu in self.gpus))
+        _all_different("PCI address", (gpu.pci for gpu in self.gpus))
+        if self.problem is not None and self.gpus:
+            raise ValueError(f"a driver that cannot be asked ({self.problem}) shows no GPUs, not {len(self.gpus)}")
 
     @cached_property
     def by_uuid(self) -> dict[GpuUuid, Gpu]:
@@ -50,8 +53,7 @@ class Inventory:
 
     def same_content(self, other: "Inventory") -> bool:
         """True where the two differ in nothing but the generation."""
-        mine = (self.driver, self.gpus, self.links, self.missing, self.problem)
-        return mine == (other.driver, other.gpus, other.links, other.missing, other.problem)
+        return replace(self, generation=other.generation) == other
 
 
 def _all_different(what: str, values: Iterable[str]) -> None:

@@ -5,13 +5,13 @@ from typing import NewType
 
 PciAddress = NewType("PciAddress", str)
 
-_FORM = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+_FORM = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([01][0-9a-fA-F])\.([0-7])")
 
 
 def pci_address(text: str) -> PciAddress:
     """Read a PCI address in any common spelling: NVML's ``00000000:19:00.0`` or sysfs' ``0000:19:00.0``.
 
-    A domain above ``ffff`` keeps its eight digits, as the kernel writes it.
+    A domain above ``ffff``, as Intel's VMD has, keeps as many digits as it needs: ``10000:e1:00.0``.
 
     Raises:
         ValueError: the text is no PCI address.

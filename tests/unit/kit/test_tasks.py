@@ -1,0 +1,121 @@
+"""Tasks end with the block that started them, and what they raise is heard."""
+
+import asyncio
+
+import pytest
+
+from node_agent.kit.tasks import cancel, running
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def fails(error: Exception) -> None:
+    raise error
+
+
+async def refuses_once(ended: list[str]) -> None:
+    """Needs a second cancel while it cleans up."""
+    try:
+        await forever()
+    finally:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("ended")
+
+
+async def test_the_work_ends_with_the_block() -> None:
+    async with running(forever(), name="work") as task:
+        await asyncio.sleep(0)
+        assert not task.done()
+        assert task.get_name() == "work"
+    assert task.cancelled()
+
+
+async def test_a_failure_of_the_work_is_raised_when_the_block_ends() -> None:
+    with pytest.raises(ValueError, match="broken"):
+        async with running(fails(ValueError("broken"))):
+            await asyncio.sleep(0)
+
+
+async def test_a_failure_of_the_block_is_raised_and_ends_the_work() -> None:
+    tasks = []
+    with pytest.raises(KeyError):
+        async with running(forever()) as task:
+            tasks.append(task)
+            raise KeyError("block")
+    assert tasks[0].cancelled()
+
+
+async def test_when_both_fail_the_work_is_raised_and_shows_the_block() -> None:
+    with pytest.raises(ValueError, match="work") as caught:
+        async with running(fails(ValueError("work"))):
+            await asyncio.sleep(0)
+            raise KeyError("block")
+    assert isinstance(caught.value.__context__, KeyError)
+
+
+async def test_work_that_ended_by_itself_is_fine() -> None:
+    async with running(asyncio.sleep(0, "answer")) as task:
+        assert await task == "answer"
+
+
+async def test_cancel_waits_until_the_task_has_cleaned_up() -> None:
+    cleaned = []
+
+    async def tidies() -> None:
+        try:
+            await forever()
+        finally:
+            await asyncio.sleep(0.01)
+            cleaned.append(True)
+
+    task = asyncio.create_task(tidies())
+    await asyncio.sleep(0)
+    await cancel(task)
+    assert cleaned == [True]
+
+
+async def test_cancel_raises_what_the_task_raised_on_its_way_out() -> None:
+    async def breaks() -> None:
+        try:
+            await forever()
+        finally:
+            raise OSError("cannot tidy up")
+
+    task = asyncio.create_task(breaks())
+    await asyncio.sleep(0)
+    with pytest.raises(OSError, match="cannot tidy up"):
+        await cancel(task)
+
+
+async def test_cancelling_a_finished_task_raises_its_failure_and_nothing_else() -> None:
+    good, bad = asyncio.create_task(asyncio.sleep(0)), asyncio.create_task(fails(ValueError("broken")))
+    await asyncio.wait([good, bad])
+    await cancel(good)
+    with pytest.raises(ValueError, match="broken"):
+        await cancel(bad)
+
+
+async def test_a_second_cancel_hurries_the_task_and_still_waits_for_it() -> None:
+    ended: list[str] = []
+
+    async def block() -> None:
+        async with running(refuses_once(ended)):
+            await asyncio.sleep(0)
+
+    outer = asyncio.create_task(block())
+    await asyncio.sleep(0.01)
+    assert not outer.done()
+    outer.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await outer
+    assert ended == ["ended"]
+
+
+async def test_a_time_limit_around_the_block_still_counts() -> None:
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), running(forever()):
+            await forever()
