@@ -1,0 +1,58 @@
+"""Event sets: what the driver reports by itself, queued until somebody waits for it.
+
+The C functions on top are in ``library/events``; ``faults`` is where events come from.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pynvml
+
+from node_agent.hardware.simulated.gpu import SimulatedGpu
+
+# What NVML puts in place of an instance id where an event or a process belongs to the whole GPU.
+NO_INSTANCE = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """``type`` is one NVML event bit; ``data`` the Xid, or 0."""
+
+    gpu: SimulatedGpu
+    type: int
+    data: int = 0
+    instance: int = NO_INSTANCE
+    compute_instance: int = NO_INSTANCE
+
+
+@dataclass(kw_only=True, slots=True, eq=False)
+class EventSet:
+    """``masks`` holds the event bits asked for of each registered GPU."""
+
+    masks: dict[SimulatedGpu, int] = field(default_factory=dict)
+    queue: deque[Event] = field(default_factory=deque)
+
+    def register(self, gpu: SimulatedGpu, mask: int) -> None:
+        self.masks[gpu] = self.masks.get(gpu, 0) | mask
+
+    def offer(self, event: Event) -> None:
+        if self.masks.get(event.gpu, 0) & event.type:
+            self.queue.append(event)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a registered GPU is gone; the driver never says which."""
+        return not all(gpu.reachable for gpu in self.masks)
+
+
+def supported_events(gpu: SimulatedGpu) -> int:
+    """The event bits that a GPU can report."""
+    board = gpu.board
+    mask: int = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypePState | pynvml.nvmlEventTypeClock
+    if board.ecc:
+        mask |= pynvml.nvmlEventTypeSingleBitEccError | pynvml.nvmlEventTypeDoubleBitEccError
+    if board.mig:
+        mask |= pynvml.nvmlEventMigConfigChange
+    if board.recovery_action:
+        mask |= pynvml.nvmlEventTypeGpuRecoveryAction
+    return mask

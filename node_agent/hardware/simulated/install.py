@@ -1,0 +1,29 @@
+"""Putting the simulated library in the place of the real one, below NVIDIA's own binding."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pynvml
+
+from node_agent.hardware.simulated.node import SimulatedNode
+
+
+@contextmanager
+def install(node: SimulatedNode) -> Iterator[SimulatedNode]:
+    """Let ``pynvml`` talk to the node until the end of the block, then to whatever it talked to before.
+
+    The binding loads the real library only while ``nvmlLib`` is None, and keeps every function it has ever looked up,
+    so its cache is emptied on both sides.
+    """
+    before = pynvml.nvmlLib
+    _replace(node.library)
+    try:
+        yield node
+    finally:
+        _replace(before)
+
+
+def _replace(library: object) -> None:
+    with pynvml.libLoadLock:
+        pynvml.nvmlLib = library
+        pynvml._nvmlGetFunctionPointer_cache.clear()

@@ -1,0 +1,28 @@
+"""A simulated node: its library, its faults and its files, grown from one profile."""
+
+from pathlib import Path
+
+from node_agent.errors import SimulationError
+from node_agent.hardware.simulated.driver import Driver
+from node_agent.hardware.simulated.faults import Faults
+from node_agent.hardware.simulated.library import Library
+from node_agent.hardware.simulated.profile import NodeProfile
+from node_agent.hardware.simulated.tree import DeviceNodes, write_tree
+
+
+class SimulatedNode:
+    """``library`` stands in for libnvidia-ml.so.1, ``faults`` breaks things, ``write_tree`` writes the node's files."""
+
+    def __init__(self, profile: NodeProfile) -> None:
+        try:
+            self._driver = Driver(profile)
+        except ValueError as error:
+            raise SimulationError(f"profile {profile.name}: {error}") from error
+        self.profile = profile
+        self.library = Library(self._driver)
+        self.faults = Faults(self._driver)
+
+    def write_tree(self, root: Path, *, devices: DeviceNodes = "auto") -> None:
+        """Write the /sys, /proc, /dev and driver files that the node has now below ``root``; see ``tree``."""
+        with self._driver.changed:
+            write_tree(self._driver, root, devices)

@@ -1,0 +1,135 @@
+"""What a simulated file tree consists of, and how it gets below a root folder.
+
+A tree is a mapping of relative paths to entries. Applying one writes what differs from what is there and removes what
+an earlier tree left behind; nothing that no tree has written is ever touched.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from node_agent.errors import SimulationError
+
+DeviceNodes = Literal["auto", "real", "placeholder"]
+
+# Lists what the last tree wrote, one path a line, so that the next one knows what is its own to remove.
+MANIFEST = ".simulated-node"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    content: bytes
+    mode: int = 0o644
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folder:
+    """Needed only where a folder may be empty: those above other entries are made anyway."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Socket:
+    """A socket that nobody listens on."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CharDevice:
+    major: int
+    minor: int
+    mode: int = 0o666
+
+
+Entry = File | Link | Folder | Socket | CharDevice
+Tree = Mapping[str, Entry]
+
+
+def apply(tree: Tree, root: Path, devices: DeviceNodes) -> None:
+    """Make the part of ``root`` that trees own equal to ``tree``.
+
+    Raises:
+        SimulationError: a path of the tree exists, but no tree has written it.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    owned = _owned(root)
+    for path in tree:
+        if path not in owned and os.path.lexists(root / path):
+            raise SimulationError(f"{root / path} exists and was not written by a simulated node: use another folder")
+    (root / MANIFEST).write_text("\n".join(sorted({*owned, *tree})), encoding="utf-8")
+    for path in sorted(owned - tree.keys(), reverse=True):
+        _remove(root, root / path)
+    for path, entry in tree.items():
+        _put(root / path, entry, devices)
+    (root / MANIFEST).write_text("\n".join(sorted(tree)), encoding="utf-8")
+
+
+def _owned(root: Path) -> set[str]:
+    try:
+        return set((root / MANIFEST).read_text(encoding="utf-8").splitlines())
+    except FileNotFoundError:
+        return set()
+
+
+def _remove(root: Path, path: Path) -> None:
+    """Remove an entry and the folders that it leaves empty."""
+    if path.is_dir() and not path.is_symlink():
+        if not any(path.iterdir()):
+            path.rmdir()
+    else:
+        path.unlink(missing_ok=True)
+    for folder in path.parents:
+        if folder == root or not folder.is_dir() or any(folder.iterdir()):
+            return
+        folder.rmdir()
+
+
+def _put(path: Path, entry: Entry, devices: DeviceNodes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    match entry:
+        case Folder():
+            path.mkdir(exist_ok=True)
+        case File() if not _is_file(path, entry.content):
+            _replace(path, lambda new: new.write_bytes(entry.content))
+            path.chmod(entry.mode)
+        case Link() if not (path.is_symlink() and os.readlink(path) == entry.target):
+            _replace(path, lambda new: new.symlink_to(entry.target))
+        case Socket() if not path.is_socket():
+            _replace(path, lambda new: os.mknod(new, stat.S_IFSOCK | 0o666))
+        case CharDevice():
+            _put_device(path, entry, devices)
+
+
+def _put_device(path: Path, entry: CharDevice, devices: DeviceNodes) -> None:
+    """A device node needs the right to make one; its placeholder is a file that names it as ``c 195:0``."""
+    number = os.makedev(entry.major, entry.minor)
+    if path.is_char_device() and path.stat().st_rdev == number:
+        return
+    if devices != "placeholder":
+        try:
+            _replace(path, lambda new: os.mknod(new, stat.S_IFCHR | entry.mode, number))
+        except PermissionError:
+            if devices == "real":
+                raise
+        else:
+            path.chmod(entry.mode)
+            return
+    _put(path, File(content=f"c {entry.major}:{entry.minor}\n".encode(), mode=entry.mode), devices)
+
+
+def _is_file(path: Path, content: bytes) -> bool:
+    return path.is_file() and not path.is_symlink() and path.read_bytes() == content
+
+
+def _replace(path: Path, make: Callable[[Path], object]) -> None:
+    """Make something beside its place, then move it there: a reader never sees a part of it."""
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    make(beside)
+    os.replace(beside, path)
