@@ -1,0 +1,241 @@
+"""A real Kubernetes node: kubelet, containerd, scheduler, controllers, API server and etcd on a machine of their own.
+
+    with RealNode() as node:
+        pod = node.pods.run(busybox_pod("hello", "echo hello; sleep 1000"))
+        assert node.pods.log(pod) == "hello\\n"
+
+The node is set up as a production one is: RBAC and the Node authorizer with NodeRestriction, service accounts with tokens
+in their pods, all default admission and controllers, pod cgroups, pods with an address. What is missing is kube-proxy
+and DNS: of all services, pods reach the API server's only. A DaemonSet that uses its in-cluster configuration works.
+
+A program under test runs on the node (``node.machine.start``) and then finds everything at its default path; or in the
+test's own process, with the folders below given to it, since it sees the same files and sockets at the paths that
+``machine.path`` gives, and the node sees those paths too.
+
+All of it blocks; an asyncio test uses ``asyncio.to_thread``. ``machine.py`` says what holds it together and how it ends.
+"""
+
+import contextlib
+import http
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from tests.node.rig import binaries, components, credentials, image, packages
+from tests.node.rig.api import Api, ApiError, Object
+from tests.node.rig.machine import SEARCH_PATH, Machine
+from tests.node.rig.pods import Pods
+from tests.node.rig.program import Program
+from tests.node.rig.waiting import NotYet, RigError, wait_until
+
+HOSTNAME = "rig-node"
+IMAGES = {image.BUSYBOX: ["sh"], image.PAUSE: ["sleep", "1000000"]}
+COMPONENTS = {"containerd", "etcd", "api-server", "controllers", "scheduler", "kubelet"}
+SERVER_NAMES = ("DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc", "IP:127.0.0.1")
+
+
+class RealNode:
+    """See the module. A context manager; after entering, the node is Ready and takes pods.
+
+    ``feature_gates`` go to every component, ``runtime_config`` to the API server (``{"resource.k8s.io/v1beta1": True}``),
+    ``kubelet_settings`` into the KubeletConfiguration, over the rig's own. ``started_in`` is how many seconds it took.
+
+    ``machine`` runs programs on the node, ``api`` talks to the API server as an administrator, ``pods`` does what tests
+    do with pods. The folders are where a test finds them, and valid on the node too.
+    """
+
+    machine: Machine
+    api: Api
+    pods: Pods
+    started_in: float
+
+    def __init__(
+        self, *,
+        feature_gates: Mapping[str, bool] | None = None,
+        runtime_config: Mapping[str, bool] | None = None,
+        kubelet_settings: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.name = HOSTNAME
+        self._options = {
+            "feature_gates": feature_gates or {},
+            "runtime_config": runtime_config or {},
+            "kubelet_settings": kubelet_settings or {},
+        }
+        self._opened = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        packages.ensure()
+        programs = binaries.build_all()
+        started = time.monotonic()
+        folders = {str(path.parent) for path in programs.values()}
+        with contextlib.ExitStack() as opened:
+            self.machine = opened.enter_context(Machine(HOSTNAME, search_path=":".join([*folders, SEARCH_PATH])))
+            self._setup = self._set_up(programs)
+            self._start()
+            self._opened = opened.pop_all()
+        self.started_in = time.monotonic() - started
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._opened.close()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """An administrator's kubeconfig, valid on the node and outside."""
+        return self._setup.credentials.kubeconfig("admin")
+
+    def service_account_kubeconfig(self, name: str, namespace: str = "default", *, pod: Object | None = None) -> Path:
+        """A kubeconfig with a service account's token, bound to a pod where one is given."""
+        token = self.api.token(name, namespace, pod=pod)
+        return self._setup.credentials.write_kubeconfig(f"{namespace}.{name}", token)
+
+    @property
+    def device_plugins(self) -> Path:
+        """Where the kubelet's registration socket for device plugins is, and theirs."""
+        return self.machine.path("/var/lib/kubelet/device-plugins")
+
+    @property
+    def plugins_registry(self) -> Path:
+        """Where DRA drivers, and device plugins of the newer way, put the socket that announces them."""
+        return self.machine.path("/var/lib/kubelet/plugins_registry")
+
+    @property
+    def plugins(self) -> Path:
+        return self.machine.path("/var/lib/kubelet/plugins")
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        return self.machine.path("/var/lib/kubelet/pod-resources/kubelet.sock")
+
+    @property
+    def cdi_folder(self) -> Path:
+        """The one folder from which containerd takes CDI specs: ``/run/cdi`` on the node, alias ``/var/run/cdi``."""
+        return self.machine.path(components.CDI_FOLDER)
+
+    def stop_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the kubelet; containers stay. SIGKILL for a crash."""
+        self.machine.programs["kubelet"].stop(number)
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet and await its word that the node is Ready."""
+        began = datetime.now(UTC)
+        kubelet = self.machine.start("kubelet", components.kubelet(self._setup))
+        self._await(kubelet, "the node is Ready and takes pods", lambda: self._takes_pods(began))
+
+    def restart_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self.stop_kubelet(number)
+        self.start_kubelet()
+
+    def clean(self) -> None:
+        """Bring the node back to what it was: no programs but its own, no objects made through ``api``, no CDI specs.
+
+        A resource that a device plugin has registered stays known, with 0 allocatable.
+        """
+        for name in set(self.machine.programs) - COMPONENTS:
+            self.machine.programs.pop(name).stop(signal.SIGKILL)
+        if not self.machine.programs["kubelet"].running:
+            self.start_kubelet()
+        for made in reversed(self.api.created):
+            with _unless_gone():
+                self.api.delete(made["kind"], made["metadata"]["name"], made["metadata"].get("namespace", ""))
+        wait_until("all pods are gone", lambda: not self.api.list("Pod"))
+        for spec in self.cdi_folder.iterdir():
+            spec.unlink()
+
+    def create(self, manifests: str) -> list[Object]:
+        """Make the objects of a YAML text, in its order."""
+        return [self.api.create(manifest) for manifest in yaml.safe_load_all(manifests) if manifest]
+
+    def object(self) -> Object:
+        """The Node object."""
+        return self.api.get("Node", self.name)
+
+    def capacity(self, resource: str) -> int:
+        """How many of a resource the node has, 0 for one that it does not know."""
+        return int(self.object()["status"]["capacity"].get(resource, 0))
+
+    def allocatable(self, resource: str) -> int:
+        """How many of a resource pods can get, 0 for one that the node does not know."""
+        return int(self.object()["status"]["allocatable"].get(resource, 0))
+
+    def _set_up(self, programs: Mapping[str, Path]) -> components.Setup:
+        """Write what the programs need before the first of them starts."""
+        address, folder = self.machine.address, self.machine.folder / "etc"
+        folder.mkdir()
+        self.cdi_folder.mkdir()
+        made = credentials.Credentials(folder=folder / "pki", server=f"https://{address}:{components.API_PORT}")
+        names = [*SERVER_NAMES, f"IP:{components.API_SERVICE}", f"IP:{address}"]
+        credentials.issue(made, hostname=self.name, names=names)
+        return components.Setup(
+            folder=folder,
+            programs=programs,
+            hostname=self.name,
+            address=address,
+            cgroup=self.machine.name,
+            credentials=made,
+            **self._options,
+        )
+
+    def _start(self) -> None:
+        start, setup = self.machine.start, self._setup
+        self.machine.run(["ip", "address", "add", f"{components.API_SERVICE}/32", "dev", "lo"])
+        containerd = start("containerd", components.containerd(setup))
+        start("etcd", components.etcd(setup))
+        api_server = start("api-server", components.api_server(setup))
+        self.api = Api(setup.credentials)
+        self.pods = Pods(self.api, self.machine)
+        self._await(containerd, "containerd answers", lambda: self.machine.run(["ctr", "version"]))
+        self._import_images()
+        self._await(api_server, "the API server is ready", lambda: self.api.request("GET", "/readyz"))
+        start("controllers", components.controllers(setup))
+        start("scheduler", components.scheduler(setup))
+        self.start_kubelet()
+
+    def _import_images(self) -> None:
+        content, archive = self.machine.folder / "image", self.machine.folder / "image.tar"
+        image.fill_with_busybox(content)
+        for name, command in IMAGES.items():
+            image.write_archive(archive, name=name, content=content, command=command)
+            self.machine.run(["ctr", "--namespace=k8s.io", "images", "import", str(archive)])
+
+    def _takes_pods(self, since: datetime) -> bool:
+        """Whether the node's Ready condition was confirmed after ``since`` and all is there that a pod needs."""
+        node = self.object()
+        ready = next(it for it in node["status"]["conditions"] if it["type"] == "Ready")
+        if datetime.fromisoformat(ready["lastHeartbeatTime"]) <= since:
+            raise NotYet("the kubelet has not reported since")
+        if ready["status"] != "True" or "taints" in node["spec"]:
+            raise NotYet(f"Ready is {ready}, taints are {node['spec'].get('taints')}")
+        self.api.get("ServiceAccount", "default")
+        return bool(self.api.get("ConfigMap", "kube-root-ca.crt"))
+
+    def _await(self, program: Program, what: str, condition: Callable[[], object], timeout: float = 60) -> None:
+        """Await what a program brings about; an error, also of the program's having ended, has the end of its log."""
+
+        def met() -> object:
+            program.require_running()
+            try:
+                return condition()
+            except (RigError, OSError) as error:
+                raise NotYet(str(error)) from error
+
+        try:
+            wait_until(what, met, timeout=timeout)
+        except RigError as error:
+            raise RigError(f"{error}\n{program.tail()}") from error
+
+
+@contextlib.contextmanager
+def _unless_gone() -> Iterator[None]:
+    """Passes over the API server's not knowing an object: a test, or a controller, has deleted it already."""
+    try:
+        yield
+    except ApiError as error:
+        if error.code != http.HTTPStatus.NOT_FOUND:
+            raise

@@ -1,0 +1,53 @@
+"""What the rig needs of the operating system: a handful of Debian packages, Go, and root.
+
+``ensure`` installs what is absent. The programs of Kubernetes itself come from ``binaries``, beside this module.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from tests.node.rig.waiting import RigError
+
+CNI_PLUGINS = Path("/usr/lib/cni")
+
+# One file of each package tells whether it is there, so that machines which have the programs elsewhere on PATH pass.
+PACKAGES = {
+    "runc": "runc",
+    str(CNI_PLUGINS / "ptp"): "containernetworking-plugins",
+    "busybox": "busybox-static",
+    "ip": "iproute2",
+    "openssl": "openssl",
+    "nsenter": "util-linux",
+}
+GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")
+
+
+def absent() -> list[str]:
+    """The packages of which no program is found."""
+    return [package for program, package in PACKAGES.items() if shutil.which(program) is None]
+
+
+def ensure() -> None:
+    """Install the packages that are absent; a RigError says what is missing where that is not possible."""
+    if os.geteuid() != 0:
+        raise RigError("the rig makes namespaces, mounts and cgroups: run the node tests as root")
+    if shutil.which("go") is None:
+        raise RigError(f"no `go` on PATH: install Go 1.26 or newer, or add its folder ({' or '.join(GO_FOLDERS)}) to PATH")
+    if missing := absent():
+        _install(missing)
+    if missing := absent():
+        raise RigError(f"still missing after they were installed: {' '.join(missing)}")
+
+
+def _install(packages: list[str]) -> None:
+    if shutil.which("apt-get") is None:
+        raise RigError(f"this machine has no apt-get: install what Debian calls {' '.join(packages)}")
+    for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+        command = ["apt-get", "--quiet", *arguments]
+        done = subprocess.run(
+            command, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise RigError(f"`{' '.join(command)}` failed:\n{done.stdout}{done.stderr}")
