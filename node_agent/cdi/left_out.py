@@ -1,0 +1,17 @@
+"""What a spec lacks, and why: reported once by whoever asked for the spec, never a reason to fail."""
+
+from dataclasses import dataclass
+
+from node_agent.model.gpu import GpuUuid
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftOut:
+    """``what`` is a file, node or name that is not in the spec; ``gpu`` the GPU that cannot be used because of that."""
+
+    what: str
+    why: str
+    gpu: GpuUuid | None = None
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}"
