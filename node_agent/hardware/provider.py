@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from node_agent.kit.lane import Busy
 from node_agent.model.gpu import ComputeCapability, GpuUuid, PartitionMode
 from node_agent.model.inventory import DriverInfo, MissingGpu
 from node_agent.model.links import LinkGraph
@@ -20,7 +21,10 @@ from node_agent.model.pci import PciAddress
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuFacts:
-    """What a library tells of one GPU that it can read; the fields mean what they mean in ``model.gpu.Gpu``."""
+    """What a library tells of one GPU that it can read; the fields mean what they mean in ``model.gpu.Gpu``.
+
+    ``failed`` tells a query that went wrong from one that the GPU does not support: the field's name, and why.
+    """
 
     uuid: GpuUuid
     index: int
@@ -33,6 +37,7 @@ class GpuFacts:
     memory: int | None = None
     multiprocessors: int | None = None
     partition_mode: PartitionMode | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +51,11 @@ class Scan:
 
 class Discovery(Protocol):
     """Which GPUs there are."""
+
+    @property
+    def busy(self) -> Busy | None:
+        """The call that the library is in, and since when: one that does not return shows here."""
+        ...
 
     async def scan(self) -> Scan:
         """Look at every GPU. Raises DriverUnavailable where nothing at all can be asked."""
@@ -139,7 +149,10 @@ class RecoveryAction(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuReadings:
-    """One look at a GPU's state; what it cannot tell is None. Bytes, degrees Celsius, watts, shares from 0 to 1."""
+    """One look at a GPU's state; what it cannot tell is None. Bytes, degrees Celsius, watts, shares from 0 to 1.
+
+    ``failed`` tells a query that went wrong from one that the GPU does not support: the field's name, and why.
+    """
 
     memory_used: int | None = None
     utilization: float | None = None
@@ -149,6 +162,7 @@ class GpuReadings:
     uncorrected_ecc_errors: int | None = None
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Readings(Protocol):

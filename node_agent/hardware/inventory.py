@@ -1,0 +1,198 @@
+"""Keeps the inventory: looks at the hardware again and again and publishes what differs.
+
+Everything above works from ``InventoryKeeper.inventory``; rescan, hot-plug, a lost GPU and a driver that comes and goes
+are one mechanism. What one look comes to is decided by the pure functions at the end.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+
+from node_agent.errors import DriverUnavailable
+from node_agent.hardware.names import NameFile, Names, named
+from node_agent.hardware.provider import GpuFacts, Provider, Scan
+from node_agent.hardware.sysfs import Sysfs
+from node_agent.kit.backoff import pauses
+from node_agent.kit.lane import Busy
+from node_agent.kit.latest import Latest
+from node_agent.kit.logs import Log, Steady
+from node_agent.kit.tasks import running
+from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.inventory import Inventory, MissingGpu
+from node_agent.model.links import LinkGraph
+
+log = Log(__name__)
+
+# However often a rescan is asked for, looks are at least so far apart.
+_REST_SECONDS = 0.1
+
+_NOT_LISTED = "the driver does not list it any more"
+_NOT_TOLD = "neither the driver nor /sys tells"
+
+
+class InventoryKeeper:
+    """A service. ``inventory`` has generation 0 until the first look is over; ``names`` outlive the agent.
+
+    ``period`` is the time between looks that nobody asked for, and the longest one between tries to reach a driver
+    that cannot be asked; a call that takes longer than ``stall_seconds`` counts as hanging.
+    """
+
+    def __init__(
+        self, *, provider: Provider, sysfs: Sysfs, names: NameFile, period: float = 30.0, stall_seconds: float = 5.0
+    ) -> None:
+        self.inventory = Latest(Inventory())
+        self._provider = provider
+        self._sysfs = sysfs
+        self._file = names
+        self._period = period
+        self._stall_seconds = stall_seconds
+        self._names: Names = {}
+        self._unknown: Mapping[GpuUuid, Mapping[str, str]] = {}
+        self._asked = asyncio.Event()
+
+    @property
+    def stalled(self) -> Busy | None:
+        """The driver call that hangs, if one does; whoever asks the driver waits behind it meanwhile."""
+        busy = self._provider.discovery.busy
+        return busy if busy and busy.seconds >= self._stall_seconds else None
+
+    def rescan(self) -> None:
+        """Look again soon. Asking many times before that is one look."""
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Look until cancelled; look sooner again, with growing pauses, while the driver cannot be asked."""
+        self._names = await asyncio.to_thread(self._file.load)
+        tries = pauses(longest=self._period)
+        async with running(self._report_stalls(), name="driver stalls"):
+            while True:
+                self._asked.clear()
+                if await self._look():
+                    tries = pauses(longest=self._period)
+                    pause = self._period
+                else:
+                    pause = next(tries)
+                await asyncio.sleep(_REST_SECONDS)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._asked.wait(), pause)
+
+    async def _look(self) -> bool:
+        """Look once and publish; answers whether the driver could be asked."""
+        previous = self.inventory.value
+        try:
+            scan = await self._provider.discovery.scan()
+            links = await self._provider.topology.links([gpu.uuid for gpu in scan.gpus])
+        except DriverUnavailable as error:
+            self._publish(unreachable(previous, str(error)))
+            return False
+        self._names = named(self._names, scan.gpus)
+        await asyncio.to_thread(self._file.keep, self._names)
+        inventory = joined(previous, scan, links, self._names, self._sysfs)
+        self._report_unknown(inventory, scan)
+        self._publish(inventory)
+        return True
+
+    def _publish(self, inventory: Inventory) -> None:
+        previous = self.inventory.value
+        if previous.generation and inventory.same_content(previous):
+            return
+        self._report_change(previous, inventory)
+        self.inventory.set(replace(inventory, generation=previous.generation + 1))
+
+    def _report_change(self, previous: Inventory, inventory: Inventory) -> None:
+        if inventory.problem and inventory.problem != previous.problem:
+            log.error("driver unavailable", reason=inventory.problem)
+        for missing in inventory.missing:
+            if missing not in previous.missing and not inventory.problem:
+                name = self._names.get(missing.uuid) if missing.uuid else None
+                log.warning("gpu missing", gpu=name, uuid=missing.uuid, index=missing.index, reason=missing.reason)
+        log.info(
+            "inventory changed",
+            generation=previous.generation + 1,
+            gpus=len(inventory.gpus),
+            missing=len(inventory.missing),
+            driver=inventory.driver.version,
+        )
+
+    def _report_unknown(self, inventory: Inventory, scan: Scan) -> None:
+        """Say once what cannot be told of a GPU, and again when it is something else."""
+        failed = {facts.uuid: facts.failed for facts in scan.gpus}
+        unknown = {gpu.uuid: {**unknown_facts(gpu), **failed[gpu.uuid]} for gpu in inventory.gpus}
+        for gpu in inventory.gpus:
+            if unknown[gpu.uuid] and unknown[gpu.uuid] != self._unknown.get(gpu.uuid):
+                log.warning("gpu facts left out", gpu=gpu.name, **unknown[gpu.uuid])
+        self._unknown = unknown
+
+    async def _report_stalls(self) -> None:
+        trouble = Steady()
+        while True:
+            await asyncio.sleep(self._stall_seconds)
+            if (busy := self.stalled) is None:
+                trouble.clear()
+            elif trouble.should_say(busy.call):
+                log.error("driver call hangs", call=busy.call, seconds=round(busy.seconds))
+
+
+def joined(previous: Inventory, scan: Scan, links: LinkGraph, names: Names, sysfs: Sysfs) -> Inventory:
+    """The inventory after a look, with the GPUs of before that are gone among the missing."""
+    gpus = [_gpu(facts, names, sysfs) for facts in scan.gpus]
+    return Inventory(
+        driver=scan.driver,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.pci)),
+        links=links,
+        missing=_missing(previous, scan),
+    )
+
+
+def unreachable(previous: Inventory, problem: str) -> Inventory:
+    """The inventory while the driver as a whole cannot be asked: the GPUs known until now are missing."""
+    gone = [MissingGpu(index=index, uuid=uuid, reason=problem) for uuid, index in _known(previous).items()]
+    return Inventory(missing=tuple(sorted(gone, key=_order)), problem=problem)
+
+
+def unknown_facts(gpu: Gpu) -> dict[str, str]:
+    """What most platforms tell of a GPU and this one does not, with the reason."""
+    return {fact: _NOT_TOLD for fact in ("memory", "numa_node", "pcie_root") if getattr(gpu, fact) is None}
+
+
+def _gpu(facts: GpuFacts, names: Names, sysfs: Sysfs) -> Gpu:
+    return Gpu(
+        uuid=facts.uuid,
+        name=names[facts.uuid],
+        index=facts.index,
+        product=facts.product,
+        pci=facts.pci,
+        minor=facts.minor,
+        brand=facts.brand,
+        architecture=facts.architecture,
+        compute_capability=facts.compute_capability,
+        memory=facts.memory,
+        multiprocessors=facts.multiprocessors,
+        numa_node=sysfs.numa_node(facts.pci),
+        pcie_root=sysfs.pcie_root(facts.pci),
+        partition_mode=facts.partition_mode,
+    )
+
+
+def _missing(previous: Inventory, scan: Scan) -> tuple[MissingGpu, ...]:
+    """What the driver counts but cannot read, named by who was there before, and who is not even counted any more."""
+    told = {gpu.uuid for gpu in scan.gpus} | {missing.uuid for missing in scan.missing}
+    absent = {uuid: index for uuid, index in _known(previous).items() if uuid not in told}
+    holders = {index: uuid for uuid, index in absent.items()}
+    found = [replace(missing, uuid=missing.uuid or holders.get(missing.index)) for missing in scan.missing]
+    claimed = {missing.uuid for missing in found}
+    found += [
+        MissingGpu(index=index, uuid=uuid, reason=_NOT_LISTED) for uuid, index in absent.items() if uuid not in claimed
+    ]
+    return tuple(sorted(found, key=_order))
+
+
+def _known(inventory: Inventory) -> dict[GpuUuid, int]:
+    """The GPUs that have been seen, with the index at which they were seen last."""
+    missing = {missing.uuid: missing.index for missing in inventory.missing if missing.uuid}
+    return missing | {gpu.uuid: gpu.index for gpu in inventory.gpus}
+
+
+def _order(missing: MissingGpu) -> tuple[int, str]:
+    return missing.index, missing.uuid or ""

@@ -1,0 +1,59 @@
+"""The provider of a node without GPUs: everything may be asked, and there is nothing."""
+
+import asyncio
+from collections.abc import Collection, Mapping
+
+from node_agent.errors import DeviceLost, HardwareError, NotSupported
+from node_agent.hardware.provider import GpuReadings, HardwareEvent, Scan
+from node_agent.kit.lane import Busy
+from node_agent.model.gpu import GpuUuid, PartitionMode
+from node_agent.model.links import LinkGraph
+from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
+
+
+class NullProvider:
+    """All five Protocols in one, since none has anything to keep apart."""
+
+    @property
+    def discovery(self) -> "NullProvider":
+        return self
+
+    topology = events = partitioning = readings = discovery
+
+    @property
+    def busy(self) -> Busy | None:
+        return None
+
+    async def scan(self) -> Scan:
+        return Scan()
+
+    async def links(self, gpus: Collection[GpuUuid]) -> LinkGraph:
+        return LinkGraph()
+
+    async def subscribe(self, gpus: Collection[GpuUuid]) -> Mapping[GpuUuid, Exception]:
+        return {gpu: NotSupported(f"this node has no GPU {gpu}") for gpu in gpus}
+
+    async def next(self) -> HardwareEvent:
+        await asyncio.Event().wait()
+        raise AssertionError("nothing ever happens")
+
+    async def close(self) -> None:
+        return None
+
+    async def profiles(self, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
+        raise NotSupported(f"this node has no GPU {gpu}")
+
+    async def partitions(self, gpu: GpuUuid) -> tuple[Partition, ...]:
+        return ()
+
+    async def set_mode(self, gpu: GpuUuid, enabled: bool) -> PartitionMode:
+        raise NotSupported(f"this node has no GPU {gpu}")
+
+    async def create(self, gpu: GpuUuid, profile: PartitionProfile, placement: Placement) -> Partition:
+        raise NotSupported(f"this node has no GPU {gpu}")
+
+    async def destroy(self, partition: PartitionUuid) -> None:
+        raise HardwareError(f"this node has no partition {partition}")
+
+    async def read(self, gpu: GpuUuid) -> GpuReadings:
+        raise DeviceLost(f"this node has no GPU {gpu}")

@@ -1,0 +1,39 @@
+"""Where a PCI device sits, as the kernel's /sys tells it. What it does not tell is None: no node is ever made up."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from node_agent.model.pci import PciAddress
+
+_ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sysfs:
+    """A mounted /sys; ``root`` is where."""
+
+    root: Path = Path("/sys")
+
+    def numa_node(self, pci: PciAddress) -> int | None:
+        """The NUMA node beside a device; None where there is no such file, or the platform says -1 in it."""
+        try:
+            node = int((self._device(pci) / "numa_node").read_text())
+        except (OSError, ValueError):
+            return None
+        return node if node >= 0 else None
+
+    def pcie_root(self, pci: PciAddress) -> str | None:
+        """The PCIe root complex above a device, as ``pci0000:15``.
+
+        It is the first part of the device's path. Paths of other kinds, as virtual machines on Hyper-V have, have none:
+        Kubernetes' own code leaves the attribute out there too, and the values must match those of other drivers.
+        """
+        try:
+            path = self._device(pci).resolve(strict=True).relative_to((self.root / "devices").resolve())
+        except (OSError, ValueError):
+            return None
+        return path.parts[0] if _ROOT.fullmatch(path.parts[0]) else None
+
+    def _device(self, pci: PciAddress) -> Path:
+        return self.root / "bus/pci/devices" / pci
