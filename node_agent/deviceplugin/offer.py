@@ -1,11 +1,14 @@
 """What a resource offers: its devices, and which of them may be given out. Pure."""
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.topology.preferred import DeviceId, Pool
+from node_agent.topology.score import scores
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,14 +27,20 @@ class OfferedDevice:
 
 @dataclass(frozen=True, kw_only=True)
 class Offer:
-    """The whole list of one resource, and the inventory that it was made from."""
+    """The whole list of one resource. ``pool`` is what choosing among its devices needs, worked out beforehand."""
 
     resource: str
-    inventory: Inventory
     devices: tuple[OfferedDevice, ...] = ()
+    pool: Pool = field(compare=False, repr=False)
 
-    def find(self, device_id: str) -> OfferedDevice | None:
-        return next((device for device in self.devices if device.id == device_id), None)
+    @cached_property
+    def by_id(self) -> Mapping[str, OfferedDevice]:
+        return {device.id: device for device in self.devices}
+
+
+def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice]) -> Pool:
+    """What choosing among these devices needs; takes some milliseconds on a large node."""
+    return Pool(scores=scores(inventory), parents={DeviceId(device.id): device.gpu for device in devices})
 
 
 def whole_gpus(

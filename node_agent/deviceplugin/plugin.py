@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Collection
 from pathlib import Path
 
-from node_agent.deviceplugin.offer import Offer, whole_gpus
+from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus
 from node_agent.deviceplugin.server import DevicePluginServer
-from node_agent.deviceplugin.servicer import Choose, Give, Servicer
+from node_agent.deviceplugin.servicer import Give, Servicer
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import GpuUuid
@@ -30,14 +30,13 @@ class DevicePlugin:
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
         reachable: Latest[Collection[GpuUuid] | None],
-        choose: Choose,
         give: Give,
     ) -> None:
         self._inventory = inventory
         self._health = health
         self._reachable = reachable
-        self.offer = Latest(Offer(resource=resource, inventory=inventory.value))
-        self.server = DevicePluginServer(resource, folder, lambda: Servicer(self.offer, choose, give))
+        self.offer = Latest(Offer(resource=resource, pool=pool_of(Inventory(), ())))
+        self.server = DevicePluginServer(resource, folder, lambda: Servicer(self.offer, give))
 
     async def run(self) -> None:
         """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays."""
@@ -49,11 +48,14 @@ class DevicePlugin:
             group.create_task(self.server.run(), name="registration")
 
     async def _keep_offer(self) -> None:
+        made_of: tuple[int, frozenset[str]] | None = None
         async for _ in changes(self._inventory, self._health, self._reachable):
-            before = self.offer.value
-            inventory = self._inventory.value
+            before, inventory = self.offer.value, self._inventory.value
             devices = whole_gpus(inventory, self._health.value, self._reachable.value, before.devices)
-            self.offer.set(Offer(resource=before.resource, inventory=inventory, devices=devices))
+            ingredients = (inventory.generation, frozenset(device.id for device in devices))
+            pool = before.pool if ingredients == made_of else pool_of(inventory, devices)
+            made_of = ingredients
+            self.offer.set(Offer(resource=before.resource, devices=devices, pool=pool))
             _say_what_changed(before, self.offer.value)
 
 

@@ -14,11 +14,9 @@ from node_agent.deviceplugin.offer import Offer, OfferedDevice
 from node_agent.errors import AllocationError, DeviceWithdrawn, UnknownDevice
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
+from node_agent.topology.preferred import DeviceId, PreferredRequest, preferred
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
-
-Choose = Callable[[Offer, Sequence[str], Sequence[str], int], Sequence[str]]
-"""Which ids to give: (offer, available ids, ids that must be among them, how many)."""
 
 Give = Callable[[Sequence[OfferedDevice]], Answer]
 """How a container gets the devices."""
@@ -29,9 +27,8 @@ log = Log(__name__)
 class Servicer(rpc.DevicePluginServicer):
     """Serves one resource until ``close``; ``streams`` counts the open lists."""
 
-    def __init__(self, offer: Latest[Offer], choose: Choose, give: Give) -> None:
+    def __init__(self, offer: Latest[Offer], give: Give) -> None:
         self._offer = offer
-        self._choose = choose
         self._give = give
         self._closed = Latest(False)
         self.streams = Latest(0)
@@ -56,11 +53,10 @@ class Servicer(rpc.DevicePluginServicer):
     async def GetPreferredAllocation(
         self, request: wire.PreferredAllocationRequest, context: Any
     ) -> wire.PreferredAllocationResponse:
-        chosen = (
-            self._choose(self._offer.value, part.available_deviceIDs, part.must_include_deviceIDs, part.allocation_size)
+        answers = [
+            wire.ContainerPreferredAllocationResponse(deviceIDs=self._prefer(part))
             for part in request.container_requests
-        )
-        answers = [wire.ContainerPreferredAllocationResponse(deviceIDs=ids) for ids in chosen]
+        ]
         return wire.PreferredAllocationResponse(container_responses=answers)
 
     async def Allocate(self, request: wire.AllocateRequest, context: Any) -> wire.AllocateResponse:
@@ -77,6 +73,19 @@ class Servicer(rpc.DevicePluginServicer):
     ) -> wire.PreStartContainerResponse:
         return wire.PreStartContainerResponse()
 
+    def _prefer(self, part: wire.ContainerPreferredAllocationRequest) -> Sequence[str]:
+        offer, must = self._offer.value, part.must_include_deviceIDs
+        choice = preferred(
+            PreferredRequest(
+                available=frozenset(map(DeviceId, part.available_deviceIDs)),
+                must_include=frozenset(map(DeviceId, must)),
+                size=max(part.allocation_size, len(must)),
+            ),
+            offer.pool,
+        )
+        log.debug("preferred", resource=offer.resource, size=part.allocation_size, devices=choice.ids)
+        return choice.ids
+
     def _allocate(self, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
         offer = self._offer.value
         devices = [_usable(offer, device_id) for device_id in sorted(ids)]
@@ -86,7 +95,7 @@ class Servicer(rpc.DevicePluginServicer):
 
 
 def _usable(offer: Offer, device_id: str) -> OfferedDevice:
-    device = offer.find(device_id)
+    device = offer.by_id.get(device_id)
     if device is None:
         raise UnknownDevice(f"{offer.resource} has no device {device_id!r} on this node")
     if device.trouble is not None:

@@ -14,6 +14,7 @@ from node_agent.health.board import HealthBoard
 from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
+from node_agent.kit.tasks import cancel
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Reason
 from node_agent.model.inventory import Inventory
@@ -48,28 +49,39 @@ class HealthWatcher:
     async def run(self) -> None:
         """Listen and probe until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._listen(), name="health events")
+            group.create_task(self._listen(group), name="health listener")
             group.create_task(self._probe_for_ever(), name="health probes")
 
-    async def _listen(self) -> None:
-        """Subscribe anew whenever the GPUs are others, and with growing pauses when the wait itself fails."""
-        watched: frozenset[GpuUuid] = frozenset()
-        tries, trouble = pauses(), Steady()
+    async def _listen(self, group: asyncio.TaskGroup) -> None:
+        """Follow the events of the GPUs that are there, and subscribe anew whenever these are others."""
+        followed: frozenset[GpuUuid] | None = None
+        follower: asyncio.Task[None] | None = None
         try:
-            while True:
-                present = frozenset(self._inventory.value.by_uuid)
-                try:
-                    if present != watched:
-                        await self._subscribe(present)
-                        watched, tries = present, pauses()
-                    await self._take_one()
-                except HardwareError as error:
-                    watched = frozenset()
-                    if trouble.should_say(str(error)):
-                        log.warning("events cannot be watched", reason=error)
-                    await asyncio.sleep(next(tries))
+            async for inventory in self._inventory.watch():
+                present = frozenset(inventory.by_uuid)
+                if present == followed:
+                    continue
+                if follower is not None:
+                    await cancel(follower)
+                followed, follower = present, group.create_task(self._follow(present), name="health events")
         finally:
+            if follower is not None:
+                await cancel(follower)
             await self._events.close()
+
+    async def _follow(self, gpus: Collection[GpuUuid]) -> None:
+        """Take in events; when the wait itself fails, subscribe again with growing pauses."""
+        tries, trouble = pauses(), Steady()
+        while True:
+            try:
+                await self._subscribe(gpus)
+                while True:
+                    self._judge(await self._events.next())
+                    tries = pauses()
+            except HardwareError as error:
+                if trouble.should_say(str(error)):
+                    log.warning("events cannot be watched", reason=error)
+                await asyncio.sleep(next(tries))
 
     async def _subscribe(self, gpus: Collection[GpuUuid]) -> None:
         unwatched = await self._events.subscribe(gpus)
@@ -79,15 +91,6 @@ class HealthWatcher:
                 self._board.close(gpu, lambda open_cause: open_cause.reason is Reason.EVENTS_FAILED)
             else:
                 self._board.open(gpu, cause)
-
-    async def _take_one(self) -> None:
-        """Wait for one event, or until the inventory may have changed."""
-        try:
-            async with asyncio.timeout(1.0):
-                event = await self._events.next()
-        except TimeoutError:
-            return
-        self._judge(event)
 
     def _judge(self, event: HardwareEvent) -> None:
         log.info("hardware event", kind=event.kind, gpu=event.gpu, code=event.code)

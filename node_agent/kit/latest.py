@@ -5,7 +5,8 @@ holds up the one who sets.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -43,15 +44,20 @@ class Latest(Generic[T]):
         self._listeners.discard(listener)
 
 
-async def changes(*sources: Latest[Any]) -> AsyncIterator[None]:
-    """Yield at once, and again whenever any of the sources has changed since."""
+async def changes(*sources: Latest[Any], every: Callable[[], float] | None = None) -> AsyncIterator[None]:
+    """Yield at once, and again whenever any of the sources has changed since.
+
+    ``every`` gives the longest pause in seconds, asked before each wait, for what also has to be looked at in between.
+    """
     woken = asyncio.Event()
     woken.set()
     for source in sources:
         source.listen(woken)
     try:
         while True:
-            await woken.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every() if every is not None else None):
+                    await woken.wait()
             woken.clear()
             yield
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.deviceplugin.answer import Answer, Naming, answer
-from node_agent.deviceplugin.offer import Offer, OfferedDevice
+from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -39,11 +39,6 @@ def node(count: int, generation: int = 1) -> Inventory:
     return Inventory(generation=generation, gpus=gpus)
 
 
-def first_ones(offer: Offer, available: Sequence[str], must: Sequence[str], size: int) -> Sequence[str]:
-    rest = sorted(set(available) - set(must))
-    return [*must, *rest][:size]
-
-
 @dataclass
 class World:
     """What the plugin sees, and the plugin."""
@@ -65,7 +60,6 @@ class World:
             inventory=self.inventory,
             health=self.health,
             reachable=self.reachable,
-            choose=first_ones,
             give=self.give,
         )
 

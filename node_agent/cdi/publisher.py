@@ -1,0 +1,97 @@
+"""Keeps the node's CDI spec true: written before a GPU is offered, again when GPUs, nodes or driver files change.
+
+A spec that is good is never replaced because something could not be read: until the trouble is over the GPUs are not
+offered, and containers that run keep what they have. Only a driver that answers and lists no GPU removes the spec.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from node_agent.cdi.build import Built, node_spec
+from node_agent.cdi.driver import find_driver_files
+from node_agent.cdi.hooks import HookProgram
+from node_agent.cdi.left_out import LeftOut
+from node_agent.cdi.nodes import find_device_nodes
+from node_agent.cdi.roots import DriverRoots
+from node_agent.cdi.writer import SpecWriter
+from node_agent.errors import CdiError
+from node_agent.kit.lane import Lane
+from node_agent.kit.latest import Latest, changes
+from node_agent.kit.logs import Log
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.inventory import Inventory
+
+# How often what the spec names is looked at again: soon while something is missing, seldom while all is well.
+SOON_SECONDS, SELDOM_SECONDS = 2.0, 30.0
+
+log = Log(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """What containers can be given by now: the GPUs that the spec on disk names, and what stands in the way of more."""
+
+    gpus: frozenset[GpuUuid] = frozenset()
+    left_out: tuple[LeftOut, ...] = ()
+    trouble: str | None = None
+
+
+class SpecPublisher:
+    """Publishes the spec of the inventory's GPUs; file work is done on ``lane``, since disks may hang."""
+
+    def __init__(
+        self,
+        *,
+        inventory: Latest[Inventory],
+        roots: DriverRoots,
+        writer: SpecWriter,
+        find_hook: Callable[[], HookProgram | None],
+        lane: Lane,
+    ) -> None:
+        self._inventory = inventory
+        self._roots = roots
+        self._writer = writer
+        self._find_hook = find_hook
+        self._lane = lane
+        self.published = Latest(Published())
+
+    async def run(self) -> None:
+        """Publish until cancelled: at each change of the inventory, and now and then in between."""
+        async for _ in changes(self._inventory, every=self._pause):
+            await self._publish(self._inventory.value)
+
+    def _pause(self) -> float:
+        return SOON_SECONDS if self.published.value.trouble else SELDOM_SECONDS
+
+    async def _publish(self, inventory: Inventory) -> None:
+        if inventory.generation == 0 or inventory.problem is not None:
+            self._announce(Published(left_out=self.published.value.left_out))
+            return
+        try:
+            built = await self._lane.run("write the CDI spec", lambda: self._write(inventory))
+        except CdiError as error:
+            self._announce(Published(trouble=str(error)))
+            return
+        blocked = {one.gpu: str(one) for one in built.left_out if one.gpu is not None}
+        gpus = frozenset(gpu.uuid for gpu in inventory.gpus if built.spec is not None and gpu.uuid not in blocked)
+        trouble = "; ".join(dict.fromkeys(blocked.values())) or None
+        self._announce(Published(gpus=gpus, left_out=built.left_out, trouble=trouble))
+
+    def _write(self, inventory: Inventory) -> Built:
+        if not inventory.gpus:
+            if self._writer.remove():
+                log.info("CDI spec removed: the node has no GPU")
+            return Built(spec=None)
+        files = find_driver_files(self._roots, inventory.driver.version)
+        built = node_spec(inventory, find_device_nodes(self._roots, inventory), files, self._find_hook())
+        if built.spec is not None and self._writer.write(built.spec):
+            log.info("CDI spec written", kind=built.spec.kind, devices=len(built.spec.devices))
+        return built
+
+    def _announce(self, published: Published) -> None:
+        before = self.published.value
+        if published.trouble is not None and published.trouble != before.trouble:
+            log.warning("GPUs cannot be given to containers", reason=published.trouble)
+        for one in sorted({str(one) for one in published.left_out} - {str(one) for one in before.left_out}):
+            log.debug("left out of the CDI spec", what=one)
+        self.published.set(published)
