@@ -6,7 +6,6 @@ Everything is guarded by ``changed``, a condition that also wakes the waiters.
 
 import threading
 from dataclasses import dataclass, field
-from typing import Literal
 
 from node_agent.hardware.simulated.events import Event, EventSet
 from node_agent.hardware.simulated.gpu import MigDevice, SimulatedGpu, build_gpus
@@ -15,7 +14,7 @@ from node_agent.hardware.simulated.mig import GpuInstance
 from node_agent.hardware.simulated.profile import NodeProfile
 from node_agent.hardware.simulated.returns import NvmlReturn
 
-ModuleState = Literal["loaded", "not-loaded", "version-mismatch"]
+MODULE_STATES = ("loaded", "not-loaded", "version-mismatch")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +52,7 @@ class Driver:
         self.handles = Handles()
         self.event_sets: dict[int, EventSet] = {}
         self.call_faults: list[CallFault] = []
-        self.module: ModuleState = "loaded"
+        self.module = "loaded"
         self._visible: list[SimulatedGpu] = []
         self._initialised = 0
         self._loads = 0
@@ -86,7 +85,7 @@ class Driver:
         if self._loads != self._loads_at_init:
             raise NvmlReturn("UNKNOWN")
 
-    def load(self, module: ModuleState, version: str | None = None) -> None:
+    def load(self, module: str, version: str | None = None) -> None:
         """Unload the module, load it, or load one that does not fit the library; instances do not survive any of it."""
         self.module = module
         self.version = version or self.version

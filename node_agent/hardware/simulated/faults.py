@@ -1,18 +1,23 @@
-"""Faults put into a simulated node while it runs: the Python interface that tests use and ``control`` serves.
+"""What happens to a simulated node while it runs: the Python interface that tests use and ``control`` serves.
 
 Each method either changes the node or raises SimulationError with the valid choices and changes nothing.
 """
 
+import uuid
 from collections.abc import Collection
+from difflib import get_close_matches
 from typing import TypeVar
 
 import pynvml
 
 from node_agent.errors import SimulationError
-from node_agent.hardware.simulated.driver import CallFault, Driver, ModuleState
+from node_agent.hardware.simulated.driver import MODULE_STATES, CallFault, Driver
 from node_agent.hardware.simulated.events import NO_INSTANCE, Event
-from node_agent.hardware.simulated.gpu import SimulatedGpu
+from node_agent.hardware.simulated.gpu import PROCESS_KINDS, FabricState, Process, SimulatedGpu
 from node_agent.hardware.simulated.library.calls import CALLS
+from node_agent.hardware.simulated.library.memory_errors import error_locations
+from node_agent.hardware.simulated.links import Link
+from node_agent.hardware.simulated.profile import nvml_members
 from node_agent.hardware.simulated.returns import error_names
 
 GpuSelector = int | str
@@ -20,16 +25,29 @@ _Value = TypeVar("_Value")
 
 FELL_OFF_THE_BUS = 79
 RECOVERY_ACTION_CHANGED = 154
+XIDS = range(1, 1000)
 
-RECOVERY_ACTIONS = {
-    key.removeprefix("NVML_GPU_RECOVERY_ACTION_").lower().replace("_", "-"): value
-    for key, value in vars(pynvml).items()
-    if key.startswith("NVML_GPU_RECOVERY_ACTION_")
+RECOVERY_ACTIONS = nvml_members("NVML_GPU_RECOVERY_ACTION_")
+ERROR_KINDS = nvml_members("NVML_MEMORY_ERROR_TYPE_")
+LOCATIONS = nvml_members("NVML_MEMORY_LOCATION_")
+LINK_COUNTERS = {
+    "replay": pynvml.NVML_NVLINK_ERROR_DL_REPLAY,
+    "recovery": pynvml.NVML_NVLINK_ERROR_DL_RECOVERY,
+    "crc-flit": pynvml.NVML_NVLINK_ERROR_DL_CRC_FLIT,
+    "crc-data": pynvml.NVML_NVLINK_ERROR_DL_CRC_DATA,
+    "ecc-data": pynvml.NVML_NVLINK_ERROR_DL_ECC_DATA,
 }
+FABRIC_STATES = nvml_members("NVML_GPU_FABRIC_STATE_")
+FABRIC_SUMMARIES = nvml_members("NVML_GPU_FABRIC_HEALTH_SUMMARY_")
+PAGE_CAUSES = {"single-bit": 0, "double-bit": 1}
+SPARE_ROWS = ("high", "partial", "low", "none")
+
+# Past so many, a message names the nearest choices only.
+MOST_NAMES = 40
 
 
 class Faults:
-    """A GPU is given by its slot in the profile, its UUID, or the name ``gpu-<minor>``."""
+    """A GPU is given by its place in the profile, its UUID, or the name ``gpu-<minor>``."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver
@@ -43,6 +61,8 @@ class Faults:
         known = "; ".join(f"{gpu.slot} = gpu-{gpu.place.minor} = {gpu.uuid}" for gpu in self._driver.gpus)
         raise SimulationError(f"no GPU is {text!r}; there are {known or 'none'}")
 
+    # What the driver reports
+
     def xid(
         self, gpu: GpuSelector, code: int, *, instance: int | None = None, compute_instance: int | None = None
     ) -> None:
@@ -50,20 +70,32 @@ class Faults:
         event = Event(
             gpu=self.gpu(gpu),
             type=pynvml.nvmlEventTypeXidCriticalError,
-            data=_choose("Xid", code, range(1, 1000)),
+            data=_choose("Xid", code, XIDS),
             instance=NO_INSTANCE if instance is None else instance,
             compute_instance=NO_INSTANCE if compute_instance is None else compute_instance,
         )
         with self._driver.changed:
             self._driver.report(event)
 
+    def recovery_action(self, gpu: GpuSelector, action: str) -> None:
+        """Change what the driver says must be done with a GPU, and announce it as the driver does."""
+        found = self.gpu(gpu)
+        value = RECOVERY_ACTIONS[_choose("recovery action", action, RECOVERY_ACTIONS)]
+        _require(found.board.recovery_action, found, "has no recovery action")
+        with self._driver.changed:
+            found.recovery_action = value
+            self._driver.report(Event(gpu=found, type=pynvml.nvmlEventTypeGpuRecoveryAction))
+            self.xid(gpu, RECOVERY_ACTION_CHANGED)
+
+    # Whole GPUs
+
     def lose(self, gpu: GpuSelector, *, xid: bool = False) -> None:
         """Take a GPU off the bus: every call on it fails, with Xid 79 first if asked for."""
-        lost = self.gpu(gpu)
+        found = self.gpu(gpu)
         with self._driver.changed:
             if xid:
                 self.xid(gpu, FELL_OFF_THE_BUS)
-            lost.lost = True
+            found.lost = True
             self._driver.changed.notify_all()
 
     def restore(self, gpu: GpuSelector) -> None:
@@ -72,30 +104,8 @@ class Faults:
         with self._driver.changed:
             found.reset()
 
-    def recovery_action(self, gpu: GpuSelector, action: str) -> None:
-        """Change what the driver says must be done with a GPU, and announce it as the driver does."""
-        found = self.gpu(gpu)
-        value = RECOVERY_ACTIONS[_choose("recovery action", action, RECOVERY_ACTIONS)]
-        with self._driver.changed:
-            found.recovery_action = value
-            self._driver.report(Event(gpu=found, type=pynvml.nvmlEventTypeGpuRecoveryAction))
-            self.xid(gpu, RECOVERY_ACTION_CHANGED)
-
-    def fail(self, call: str, code: str | int, *, gpu: GpuSelector | None = None, times: int | None = None) -> None:
-        """Let a C function fail with an NVML error, such as ``"UNKNOWN"`` or 999, ``times`` times or until cleared."""
-        self._add(CallFault(call=call, gpu=self._optional(gpu), error=_error_name(code), times=times))
-
-    def hang(self, call: str, seconds: float, *, gpu: GpuSelector | None = None, times: int | None = None) -> None:
-        """Let a C function take so long before it answers, ``times`` times or until cleared, which frees the waiters."""
-        self._add(CallFault(call=call, gpu=self._optional(gpu), hang_seconds=seconds, times=times))
-
-    def clear(self) -> None:
-        """Forget all failing and hanging calls."""
-        with self._driver.changed:
-            self._driver.clear_call_faults()
-
     def unplug(self, gpu: GpuSelector) -> None:
-        """Remove a GPU; the library's next initialisation does not find it."""
+        """Remove a GPU: calls on it fail, and the library's next initialisation does not find it."""
         found = self.gpu(gpu)
         with self._driver.changed:
             found.plugged = False
@@ -108,18 +118,150 @@ class Faults:
             found.reset()
             found.plugged = True
 
-    def driver(self, state: ModuleState, *, version: str | None = None) -> None:
-        """Unload, load (another version of) or mismatch the kernel module, under whoever uses the library."""
+    def load(self, gpu: GpuSelector, load: float) -> None:
+        """Set how busy a GPU is, from 0 to 1; power, heat, clocks and counters follow."""
+        found = self.gpu(gpu)
+        if not 0 <= load <= 1:
+            raise SimulationError(f"a load of {load} is not between 0 and 1")
         with self._driver.changed:
-            self._driver.load(_choose("driver state", state, ("loaded", "not-loaded", "version-mismatch")), version)
+            found.set_load(load)
+
+    def start_process(self, gpu: GpuSelector, process: Process) -> None:
+        """Let a process use a GPU; a GPU or MIG device in use refuses to be changed."""
+        found = self.gpu(gpu)
+        _choose("kind of process", process.kind, PROCESS_KINDS)
+        with self._driver.changed:
+            found.processes.append(process)
+
+    def stop_process(self, gpu: GpuSelector, pid: int) -> None:
+        found = self.gpu(gpu)
+        with self._driver.changed:
+            _choose("process", pid, [process.pid for process in found.processes])
+            found.processes[:] = [process for process in found.processes if process.pid != pid]
+
+    # Memory
+
+    def ecc(self, gpu: GpuSelector, kind: str, count: int = 1, *, location: str = "dram") -> None:
+        """Count errors, ``corrected`` or ``uncorrected``, since the last reset and for the GPU's life time."""
+        found = self.gpu(gpu)
+        error = ERROR_KINDS[_choose("kind of memory error", kind, ERROR_KINDS)]
+        _require(found.board.ecc, found, "has no ECC")
+        counted = {name: place for name, place in LOCATIONS.items() if place in error_locations(found)}
+        place = counted[_choose("memory location", location, counted)]
+        with self._driver.changed:
+            for counter in (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_AGGREGATE_ECC):
+                found.ecc_errors[error, counter, place] += count
+
+    def remap_rows(
+        self,
+        gpu: GpuSelector,
+        *,
+        correctable: int | None = None,
+        uncorrectable: int | None = None,
+        pending: bool | None = None,
+        failure: bool | None = None,
+        spent: dict[str, int] | None = None,
+    ) -> None:
+        """Set what is given of a GPU's row remapping; ``spent`` counts banks by what they have left."""
+        found = self.gpu(gpu)
+        _require(found.board.remap_banks is not None, found, "does not remap rows")
+        for name in spent or {}:
+            _choose("bank state", name, SPARE_ROWS)
+        changes = {"correctable": correctable, "uncorrectable": uncorrectable, "pending": pending, "failure": failure}
+        with self._driver.changed:
+            for name, value in {**changes, "spent": spent}.items():
+                if value is not None:
+                    setattr(found.remapping, name, value)
+
+    def retire_pages(self, gpu: GpuSelector, cause: str, addresses: Collection[int], *, pending: bool = True) -> None:
+        """Retire memory pages; they stay in use until the next reset while ``pending``."""
+        found = self.gpu(gpu)
+        number = PAGE_CAUSES[_choose("cause", cause, PAGE_CAUSES)]
+        _require(found.board.page_retirement, found, "does not retire pages")
+        with self._driver.changed:
+            found.retired_pages.setdefault(number, []).extend(addresses)
+            found.retirement_pending = pending
+
+    # Links and fabric
+
+    def link(self, gpu: GpuSelector, link: int, *, up: bool) -> None:
+        """Take an NVLink down or bring it up again, at both ends where the far end is a GPU."""
+        found = self._link(self.gpu(gpu), link)
+        with self._driver.changed:
+            found.up = up
+            if found.peer is not None and found.peer_link is not None:
+                self._driver.gpus[found.peer].links[found.peer_link].up = up
+
+    def link_errors(self, gpu: GpuSelector, link: int, counter: str, count: int) -> None:
+        """Add to an error counter of an NVLink."""
+        found = self._link(self.gpu(gpu), link)
+        number = LINK_COUNTERS[_choose("link counter", counter, LINK_COUNTERS)]
+        with self._driver.changed:
+            found.errors[number] = found.errors.get(number, 0) + count
+
+    def fabric(
+        self,
+        gpu: GpuSelector | None = None,
+        *,
+        state: str | None = None,
+        status: str | int | None = None,
+        summary: str | None = None,
+        health_mask: int | None = None,
+        clique: int | None = None,
+        cluster: uuid.UUID | None = None,
+    ) -> None:
+        """Set what is given of the fabric's state, as one GPU sees it or as all do."""
+        changes = {
+            "state": None if state is None else FABRIC_STATES[_choose("fabric state", state, FABRIC_STATES)],
+            "status": None if status is None else _error_code(status),
+            "summary": None if summary is None else FABRIC_SUMMARIES[_choose("summary", summary, FABRIC_SUMMARIES)],
+            "health_mask": health_mask,
+            "clique": clique,
+            "cluster": cluster,
+        }
+        fabrics = [self._fabric(found) for found in (self._driver.gpus if gpu is None else [self.gpu(gpu)])]
+        with self._driver.changed:
+            for fabric in fabrics:
+                for name, value in changes.items():
+                    if value is not None:
+                        setattr(fabric, name, value)
+
+    # Calls and the driver
+
+    def fail(self, call: str, code: str | int, *, gpu: GpuSelector | None = None, times: int | None = None) -> None:
+        """Let a C function fail with an NVML error, such as ``UNKNOWN`` or 999, ``times`` times or until cleared."""
+        self._add(CallFault(call=call, gpu=self._optional(gpu), error=_error_name(code), times=times))
+
+    def hang(self, call: str, seconds: float, *, gpu: GpuSelector | None = None, times: int | None = None) -> None:
+        """Let a C function take so long to answer, ``times`` times or until cleared; clearing ends the wait."""
+        self._add(CallFault(call=call, gpu=self._optional(gpu), hang_seconds=seconds, times=times))
+
+    def clear(self) -> None:
+        """Forget all failing and hanging calls."""
+        with self._driver.changed:
+            self._driver.clear_call_faults()
+
+    def driver(self, state: str, *, version: str | None = None) -> None:
+        """Unload, load (another version of) or mismatch the kernel module, under whoever uses the library."""
+        _choose("driver state", state, MODULE_STATES)
+        with self._driver.changed:
+            self._driver.load(state, version)
 
     def _add(self, fault: CallFault) -> None:
-        _choose("call", fault.call, CALLS)
+        _choose("call", fault.call, CALLS.keys())
         with self._driver.changed:
             self._driver.call_faults.append(fault)
 
     def _optional(self, gpu: GpuSelector | None) -> SimulatedGpu | None:
         return None if gpu is None else self.gpu(gpu)
+
+    def _link(self, gpu: SimulatedGpu, link: int) -> Link:
+        return gpu.links[_choose("link", link, range(len(gpu.links)))]
+
+    def _fabric(self, gpu: SimulatedGpu) -> FabricState:
+        if gpu.fabric is None:
+            raise SimulationError(f"GPU {gpu.slot} ({gpu.board.name}) belongs to no fabric")
+        return gpu.fabric
 
 
 def _error_name(code: str | int) -> str:
@@ -130,8 +272,19 @@ def _error_name(code: str | int) -> str:
     raise SimulationError(f"no NVML error is {code!r}; there are {', '.join(names)}")
 
 
+def _error_code(code: str | int) -> int:
+    return 0 if str(code) in ("0", "SUCCESS") else error_names()[_error_name(code)]
+
+
+def _require(condition: bool, gpu: SimulatedGpu, lack: str) -> None:
+    if not condition:
+        raise SimulationError(f"GPU {gpu.slot} ({gpu.board.name}) {lack}")
+
+
 def _choose(what: str, value: _Value, choices: Collection[object]) -> _Value:
-    if value not in choices:
-        listed = f"{choices[0]} to {choices[-1]}" if isinstance(choices, range) else ", ".join(map(str, choices))
-        raise SimulationError(f"no {what} is {value!r}; there are {listed}")
-    return value
+    if value in choices:
+        return value
+    names = [str(choice) for choice in choices]
+    if len(names) > MOST_NAMES:
+        names = [f"{names[0]} to {names[-1]}"] if isinstance(choices, range) else get_close_matches(str(value), names)
+    raise SimulationError(f"no {what} is {value!r}; there are {', '.join(names) or 'none like it'}")

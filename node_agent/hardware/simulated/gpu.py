@@ -4,7 +4,6 @@ import time
 import uuid
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pynvml
 
@@ -17,13 +16,15 @@ _IDS = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.node-agent.invalid")
 # Nothing degraded, nothing misconfigured, as a healthy fabric reports itself.
 HEALTHY_MASK = 0x1AA
 
+PROCESS_KINDS = ("compute", "graphics", "mps")
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Process:
     """A process on a GPU, or on one of its MIG devices. ``memory`` is in bytes, None where the driver cannot tell."""
 
     pid: int
-    kind: Literal["compute", "graphics", "mps"] = "compute"
+    kind: str = "compute"
     memory: int | None = 512 * MIB
     instance: int | None = None
     compute_instance: int | None = None
@@ -68,6 +69,7 @@ class SimulatedGpu:
     lost: bool = False
     recovery_action: int = pynvml.NVML_GPU_RECOVERY_ACTION_NONE
     load: float = 0.0
+    clock_reasons: int = 0
     compute_mode: int = pynvml.NVML_COMPUTEMODE_DEFAULT
     persistence: int = pynvml.NVML_FEATURE_ENABLED
     ecc_current: int = pynvml.NVML_FEATURE_ENABLED
@@ -79,6 +81,8 @@ class SimulatedGpu:
     pcie_replays: int = 0
     processes: list[Process] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    busy_before: float = 0.0
+    busy_since: float = field(default_factory=time.monotonic)
 
     @property
     def gpu(self) -> "SimulatedGpu":
@@ -98,6 +102,23 @@ class SimulatedGpu:
     def mig_enabled(self) -> bool:
         return self.mig is not None and self.mig.enabled
 
+    @property
+    def seconds(self) -> float:
+        """Since the driver was loaded."""
+        return time.monotonic() - self.started
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds weighted by the load they had."""
+        return self.busy_before + self.load * (time.monotonic() - self.busy_since)
+
+    def set_load(self, load: float) -> None:
+        self.busy_before, self.busy_since, self.load = self.busy_seconds, time.monotonic(), load
+
+    def clear_ecc_errors(self, counter: int) -> None:
+        for key in [key for key in self.ecc_errors if key[1] == counter]:
+            del self.ecc_errors[key]
+
     def mig_devices(self) -> list["MigDevice"]:
         """The live MIG devices in the order of their slots."""
         pairs = self.mig.devices() if self.mig else []
@@ -110,8 +131,7 @@ class SimulatedGpu:
         self.recovery_action = pynvml.NVML_GPU_RECOVERY_ACTION_NONE
         self.processes.clear()
         self.ecc_current = self.ecc_pending
-        for key in [key for key in self.ecc_errors if key[1] == pynvml.NVML_VOLATILE_ECC]:
-            del self.ecc_errors[key]
+        self.clear_ecc_errors(pynvml.NVML_VOLATILE_ECC)
         self.remapping.pending = False
         self.retirement_pending = False
         if self.mig:

@@ -55,13 +55,13 @@ def common_ancestor(one: GpuPlace, other: GpuPlace) -> int:
     """NVML's topology level at which two different GPUs meet on PCIe."""
     if root_complex(one) != root_complex(other):
         same_node = one.numa is not None and one.numa == other.numa
-        return pynvml.NVML_TOPOLOGY_NODE if same_node else pynvml.NVML_TOPOLOGY_SYSTEM
+        return int(pynvml.NVML_TOPOLOGY_NODE if same_node else pynvml.NVML_TOPOLOGY_SYSTEM)
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one.bridges, other.bridges, strict=False))))
     if not shared:
-        return pynvml.NVML_TOPOLOGY_HOSTBRIDGE
+        return int(pynvml.NVML_TOPOLOGY_HOSTBRIDGE)
     # A switch shows as an upstream port with a downstream port for each device: one port below the fork is one switch.
     below = max(len(one.bridges), len(other.bridges)) - shared
-    return pynvml.NVML_TOPOLOGY_SINGLE if below <= 1 else pynvml.NVML_TOPOLOGY_MULTIPLE
+    return int(pynvml.NVML_TOPOLOGY_SINGLE if below <= 1 else pynvml.NVML_TOPOLOGY_MULTIPLE)
 
 
 def root_complex(place: GpuPlace) -> str:

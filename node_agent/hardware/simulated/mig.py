@@ -124,7 +124,7 @@ class Mig:
         del self.instances[instance.id]
 
     def create_compute(self, instance: GpuInstance, profile_id: int, start: int | None = None) -> ComputeInstance:
-        """Make a compute instance, and with it a MIG device, at ``start`` (a compute slice) or at the first free one."""
+        """Make a compute instance, and with it a MIG device, at ``start`` (a compute slice) or the first free one."""
         profile = instance.compute_profile(profile_id)
         if start is not None and start not in profile.starts:
             raise NvmlReturn("INVALID_ARGUMENT")

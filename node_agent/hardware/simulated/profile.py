@@ -1,9 +1,9 @@
 """Node profiles: what a simulated node is made of, as YAML.
 
 A node file (``profiles/*.yaml``, or any path) says which boards sit where and how they are linked; a board file
-(``boards/*.yaml``, or the ``boards`` key of a node file) holds the figures of one GPU model. Reading is strict: an unknown
-key, a wrong type or a contradiction is a ``SimulationError`` that names the file and the path inside it. The state that
-grows from a profile is in ``gpu`` and ``driver``.
+(``boards/*.yaml``, or the ``boards`` key of a node file) holds the figures of one GPU model. Reading is strict: an
+unknown key, a wrong type or a contradiction is a ``SimulationError`` that names the file and the path inside it. The
+state that grows from a profile is in ``gpu`` and ``driver``.
 """
 
 import uuid
@@ -33,42 +33,51 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of everything read from YAML."""
 
 
+def nvml_members(prefix: str) -> dict[str, int]:
+    """An NVML enumeration by the names that profiles and faults use: ``gpu-reset`` for ``…_GPU_RESET``."""
+    members = {key.removeprefix(prefix): value for key, value in vars(pynvml).items() if key.startswith(prefix)}
+    return {
+        name.lower().replace("_", "-"): value
+        for name, value in members.items()
+        if isinstance(value, int) and not name.endswith("COUNT")
+    }
+
+
 def nvml_constant(prefix: str, name: str) -> int:
-    """The number of an NVML enumeration member, such as ``("NVML_BRAND_", "nvidia")``; ValueError lists the members."""
-    value = getattr(pynvml, prefix + name.upper().replace(".", "_"), None)
-    if not isinstance(value, int):
-        choices = sorted(key.removeprefix(prefix).lower() for key in vars(pynvml) if key.startswith(prefix))
-        raise ValueError(f"{name!r} is none of {', '.join(choices)}")
-    return value
+    """The number of an NVML enumeration member by such a name; ValueError lists the members."""
+    members = nvml_members(prefix)
+    if name.replace(".", "-") not in members:
+        raise ValueError(f"{name!r} is none of {', '.join(members)}")
+    return members[name.replace(".", "-")]
 
 
-class PciIdentity(Strict):
+class PciIdentity(Strict, frozen=True):
     device: Count
     subsystem: Count
     class_code: Count = 0x030200
 
 
-class Memory(Strict):
+class Memory(Strict, frozen=True):
     total_mib: Count
     reserved_mib: Count
     bar1_mib: Count
     bus_width: Count
 
 
-class PowerLimits(Strict):
+class PowerLimits(Strict, frozen=True):
     min: Count
     default: Count
     max: Count
 
 
-class Power(Strict):
+class Power(Strict, frozen=True):
     """Watts. A board without settable limits has none."""
 
     idle: Count
     limits: PowerLimits | None = None
 
 
-class TemperatureLimits(Strict):
+class TemperatureLimits(Strict, frozen=True):
     """°C, or the margins to a limit that the board keeps to itself, as Ada and later report them."""
 
     form: Literal["absolute", "margin"]
@@ -78,7 +87,7 @@ class TemperatureLimits(Strict):
     memory: int | None = None
 
 
-class Temperature(Strict):
+class Temperature(Strict, frozen=True):
     """°C at idle; ``memory`` is absent where the memory has no sensor."""
 
     idle: int
@@ -86,7 +95,7 @@ class Temperature(Strict):
     limits: TemperatureLimits | None = None
 
 
-class Clocks(Strict):
+class Clocks(Strict, frozen=True):
     """MHz."""
 
     sm: Count
@@ -94,19 +103,19 @@ class Clocks(Strict):
     video: Count
 
 
-class ClockRange(Strict):
+class ClockRange(Strict, frozen=True):
     max: Clocks
     idle: Clocks
     idle_state: Count = 0
 
 
-class Pcie(Strict):
+class Pcie(Strict, frozen=True):
     generation: Count
     idle_generation: Count
     width: Count = 16
 
 
-class NvLinkPort(Strict):
+class NvLinkPort(Strict, frozen=True):
     """The NVLink side of a board: ``speed`` is MB/s per link and direction."""
 
     version: str
@@ -117,14 +126,14 @@ class NvLinkPort(Strict):
         nvml_constant("NVML_NVLINK_VERSION_", self.version)
 
 
-class InfoRom(Strict):
+class InfoRom(Strict, frozen=True):
     image: str
     oem: str
     ecc: str | None = None
 
 
-class MigProfile(Strict):
-    """One shape that a GPU can be cut to; ``size`` and ``starts`` count memory slices, ``kind`` is NVML's profile enum."""
+class MigProfile(Strict, frozen=True):
+    """A shape that a GPU can be cut to; ``size`` and ``starts`` count memory slices, ``kind`` is NVML's profile enum."""
 
     name: str
     kind: str
@@ -148,7 +157,7 @@ class MigProfile(Strict):
         return nvml_constant("NVML_GPU_INSTANCE_PROFILE_", self.kind)
 
 
-class MigTable(Strict):
+class MigTable(Strict, frozen=True):
     """``resetless`` boards change MIG mode without a GPU reset, and forget it with the driver."""
 
     slices: Count
@@ -157,7 +166,7 @@ class MigTable(Strict):
     profiles: tuple[MigProfile, ...]
 
 
-class Board(Strict, kw_only=True):
+class Board(Strict, frozen=True, kw_only=True):
     """One GPU model. What is absent answers NOT_SUPPORTED, and so do the ``unsupported`` calls and fields."""
 
     name: str
@@ -194,7 +203,7 @@ class Board(Strict, kw_only=True):
         nvml_constant("NVML_DEVICE_ARCH_", self.architecture)
 
 
-class DriverInstall(Strict):
+class DriverInstall(Strict, frozen=True):
     """``missing_symbols`` are the C functions that a library of this age does not export."""
 
     version: str
@@ -203,11 +212,12 @@ class DriverInstall(Strict):
     missing_symbols: tuple[str, ...] = ()
 
 
-class GpuPlace(Strict):
+class GpuPlace(Strict, frozen=True):
     """Where a GPU sits. ``bridges`` are the PCI bridges above it from the root port down; none: on the root bus itself.
 
     ``numa`` is the CPU node beside it (absent: the platform does not say), ``memory_numa`` the node made of its memory,
-    ``memory_nodes`` the nodes that memory affinity reports. ``mig`` lists ``<profile>@<start>``; empty: MIG on, nothing made.
+    ``memory_nodes`` the nodes that memory affinity reports. ``mig`` lists ``<profile>@<start>``; empty: MIG is on and
+    nothing made.
     """
 
     board: str
@@ -222,7 +232,7 @@ class GpuPlace(Strict):
     mig: tuple[str, ...] | None = None
 
 
-class Island(Strict):
+class Island(Strict, frozen=True):
     """GPUs joined by NVSwitches of the PCI id ``device``; no ``switches``: they are not on the PCI bus."""
 
     gpus: tuple[Count, ...]
@@ -230,24 +240,24 @@ class Island(Strict):
     device: Count = 0x22A3
 
 
-class DirectLinks(Strict):
+class DirectLinks(Strict, frozen=True):
     gpus: tuple[Count, Count]
     links: Count
 
 
-class NvLinks(Strict):
+class NvLinks(Strict, frozen=True):
     switched: tuple[Island, ...] = ()
     direct: tuple[DirectLinks, ...] = ()
 
 
-class Fabric(Strict):
+class Fabric(Strict, frozen=True):
     """An all-zero cluster is one node by itself."""
 
     cluster: uuid.UUID = uuid.UUID(int=0)
     clique: Count = 0
 
 
-class Platform(Strict):
+class Platform(Strict, frozen=True):
     """What ``nvmlDeviceGetPlatformInfo`` reports besides the module."""
 
     chassis_serial: str
@@ -257,8 +267,8 @@ class Platform(Strict):
     peer_type: Literal[0, 1] = 1
 
 
-class NodeProfile(Strict, kw_only=True):
-    """A node: ``numa`` maps a CPU node to its CPUs; the order of ``gpus`` is the index order, which is PCI bus order."""
+class NodeProfile(Strict, frozen=True, kw_only=True):
+    """A node: ``numa`` maps a CPU node to its CPUs; ``gpus`` are in the order of their index, that of the PCI bus."""
 
     name: str = ""
     summary: str
@@ -270,7 +280,7 @@ class NodeProfile(Strict, kw_only=True):
     fabric: Fabric = Fabric()
     platform: Platform | None = None
     gpus: tuple[GpuPlace, ...] = ()
-    boards: dict[str, Board] = {}  # noqa: RUF012
+    boards: dict[str, Board] = {}
 
     def __post_init__(self) -> None:
         _require_order([place.bus for place in self.gpus])

@@ -12,8 +12,12 @@ from node_agent.hardware.simulated.driver import Driver
 from node_agent.hardware.simulated.library import (  # noqa: F401 - importing a module registers its functions
     events,
     fabric,
+    fields,
     identity,
     memory,
+    memory_errors,
+    mig,
+    readings,
     system,
     topology,
 )

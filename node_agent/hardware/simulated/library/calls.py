@@ -82,7 +82,7 @@ def invoke(driver: Driver, made: Call, *arguments: Any) -> int:
             driver.meet_fault(made.name, _gpu_among(driver, made, arguments))
         with driver.changed:
             inputs, outputs = _read(driver, made, arguments)
-            _check_version(outputs, made.versions)
+            _check_version(arguments, made.versions)
             _store(outputs, made.function(*inputs))
     except NvmlReturn as answer:
         return answer.code
@@ -184,11 +184,11 @@ _READERS: dict[Any, Callable[[Driver, Any], Any]] = {
 }
 
 
-def _check_version(outputs: Sequence[Any], versions: Sequence[int]) -> None:
+def _check_version(arguments: Sequence[Any], versions: Sequence[int]) -> None:
     """The low 24 bits of a version word are the size of the structure that the caller says it passes."""
     if not versions:
         return
-    structure = target(outputs[0])
+    structure = next(target(argument) for argument in arguments if hasattr(target(argument), "version"))
     if structure.version not in versions or ctypes.sizeof(structure) < structure.version & 0xFFFFFF:
         raise NvmlReturn("ARGUMENT_VERSION_MISMATCH")
 

@@ -50,7 +50,7 @@ def nvmlDeviceGetVbiosVersion(gpu: SimulatedGpu) -> str:
 
 @call()
 def nvmlDeviceGetInforomImageVersion(gpu: SimulatedGpu) -> str | None:
-    return gpu.board.inforom and gpu.board.inforom.image
+    return gpu.board.inforom.image if gpu.board.inforom else None
 
 
 @call()

@@ -17,7 +17,7 @@ def write_tree(driver: Driver, root: Path, devices: DeviceNodes = "auto") -> Non
     """Write the node's files below ``root``, or bring those of an earlier call up to date.
 
     Device nodes are real ones where this process may make them (``"real"`` insists on it). Otherwise, or with
-    ``"placeholder"``, a regular file stands in their place, with the text ``c <major>:<minor>``: code that asks ``stat``
+    ``"placeholder"``, a regular file with the text ``c <major>:<minor>`` stands in their place: code that asks ``stat``
     for a device's numbers finds none.
     """
     apply({**dict(kernel_entries(driver)), **dict(userland_entries(driver))}, root, devices)

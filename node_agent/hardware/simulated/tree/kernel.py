@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 from node_agent.hardware.simulated.driver import Driver
 from node_agent.hardware.simulated.gpu import SimulatedGpu
@@ -121,24 +122,25 @@ def _switches(profile: NodeProfile) -> Entries:
             yield _on_bus(bus, path)
 
 
+PARAMS = """\
+ModifyDeviceFiles: 1
+DeviceFileUID: 0
+DeviceFileGID: 0
+DeviceFileMode: 438
+ImexChannelCount: 2048
+ExcludedGpus: \"\""""
+
+
 def _module(driver: Driver) -> Entries:
     machine, version = driver.profile.machine, driver.version
-    kind = "Open Kernel Module for" if driver.profile.driver.open_modules else f"{machine} Kernel Module"
-    opened = f"{kind} {machine}" if driver.profile.driver.open_modules else kind
+    flavour = f"Open Kernel Module for {machine}" if driver.profile.driver.open_modules else f"{machine} Kernel Module"
+    banner = f"NVRM version: NVIDIA UNIX {flavour}  {version}  Release Build"
+    majors = sorted({"nvidia": NVIDIA_MAJOR, "drm": DRI_MAJOR, **DYNAMIC_MAJORS}.items(), key=lambda item: item[1])
+    listed = "\n".join(f"{major:3} {name}" for name, major in majors)
     yield "sys/module/nvidia/version", _text(version)
     yield "sys/module/nvidia/initstate", _text("live")
-    yield (
-        "proc/driver/nvidia/version",
-        _text(f"NVRM version: NVIDIA UNIX {opened}  {version}  Release Build\nGCC version:  13.3.0"),
-    )
-    yield (
-        "proc/driver/nvidia/params",
-        _text(
-            'ModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\nImexChannelCount: 2048\nExcludedGpus: ""'
-        ),
-    )
-    majors = {"nvidia": NVIDIA_MAJOR, "drm": DRI_MAJOR, **DYNAMIC_MAJORS}
-    listed = "\n".join(f"{major:3} {name}" for name, major in sorted(majors.items(), key=lambda item: item[1]))
+    yield "proc/driver/nvidia/version", _text(f"{banner}\nGCC version:  13.3.0")
+    yield "proc/driver/nvidia/params", _text(PARAMS)
     yield "proc/devices", _text(f"Character devices:\n{listed}\n\nBlock devices:\n259 blkext")
     yield "proc/driver/nvidia-caps/mig-minors", File(content=_mig_minors())
     yield "proc/driver/nvidia-caps/nvlink-minors", _text("fabric-mgmt 0")
@@ -213,9 +215,8 @@ def _capability(path: str, minor: int, mode: int) -> Entries:
 def _mig_minors() -> bytes:
     """The whole table of minors, which the driver lists whether or not the instances exist."""
     lines = [f"config {CONFIG_MINOR}", f"monitor {MONITOR_MINOR}"]
-    for gpu in range(MOST_GPUS):
-        for instance in range(INSTANCES):
-            lines.append(f"gpu{gpu}/gi{instance}/access {instance_minor(gpu, instance)}")
-            for compute in range(COMPUTE_INSTANCES):
-                lines.append(f"gpu{gpu}/gi{instance}/ci{compute}/access {instance_minor(gpu, instance, compute)}")
+    for gpu, instance in product(range(MOST_GPUS), range(INSTANCES)):
+        name = f"gpu{gpu}/gi{instance}"
+        lines.append(f"{name}/access {instance_minor(gpu, instance)}")
+        lines += [f"{name}/ci{ci}/access {instance_minor(gpu, instance, ci)}" for ci in range(COMPUTE_INSTANCES)]
     return "\n".join([*lines, ""]).encode()

@@ -1,4 +1,4 @@
-"""The part of a simulated tree that a driver package installs: libraries, binaries, firmware, and its services' sockets."""
+"""The part of a simulated tree that a driver package installs: libraries, binaries, firmware, sockets of services."""
 
 from collections.abc import Iterator
 
