@@ -8,11 +8,13 @@ import http.client
 import json
 import ssl
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from tests.node.rig.credentials import Credentials
+import yaml
+
 from tests.node.rig.waiting import RigError
 
 Object = dict[str, Any]
@@ -33,7 +35,7 @@ class ApiError(RigError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """Where a kind of objects is found: ``prefix`` is such as ``/apis/apps/v1``, ``plural`` the last part of the path."""
+    """Where objects of a kind are: ``prefix`` is such as ``/apis/apps/v1``, ``plural`` the last part of the path."""
 
     prefix: str
     plural: str
@@ -47,14 +49,16 @@ class Kind:
 class Api:
     """One identity's way to the API server. Objects are named by kind and name, in namespace ``default`` if in any.
 
-    ``created`` has everything that was made through this object and not deleted through it, oldest first.
+    ``created`` has everything that was made through this object, oldest first, for whoever cleans up.
     """
 
-    def __init__(self, credentials: Credentials, identity: str = "admin") -> None:
+    def __init__(self, kubeconfig: Path) -> None:
+        config = yaml.safe_load(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self.created: list[Object] = []
-        self._host = urllib.parse.urlsplit(credentials.server).netloc
-        self._token = credentials.token(identity)
-        self._tls = ssl.create_default_context(cafile=str(credentials.authority))
+        self._host = urllib.parse.urlsplit(cluster["server"]).netloc
+        self._token = user["token"]
+        self._tls = ssl.create_default_context(cafile=cluster["certificate-authority"])
         self._kinds: dict[str, Kind] = {}
 
     def create(self, manifest: Object) -> Object:
@@ -79,7 +83,7 @@ class Api:
             raise
 
     def list(self, kind: str, namespace: str = "", **selectors: str) -> list[Object]:
-        """The objects of a kind, of all namespaces by default; selectors are ``labelSelector`` and ``fieldSelector``."""
+        """A kind's objects, of all namespaces by default; selectors are ``labelSelector`` and ``fieldSelector``."""
         query = urllib.parse.urlencode(selectors)
         found: list[Object] = self.request("GET", f"{self.kind(kind).path(namespace)}?{query}")["items"]
         return found
@@ -96,15 +100,16 @@ class Api:
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         self.request("DELETE", self.kind(kind).path(namespace, name), options)
-        self.created = [made for made in self.created if not _is(made, kind, name, namespace)]
 
     def token(self, service_account: str, namespace: str = "default", *, pod: Object | None = None) -> str:
-        """A service account's token, valid for an hour; bound to a pod, it carries the pod's node as a pod's own does."""
+        """A service account's token, valid for an hour; bound to a pod, it carries the node as that pod's own does."""
         spec: Object = {"expirationSeconds": 3600}
         if pod:
             spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod"} | _name_and_uid(pod)
         path = self.kind("ServiceAccount").path(namespace, service_account, "token")
-        answer = self.request("POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec})
+        answer = self.request(
+            "POST", path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        )
         return str(answer["status"]["token"])
 
     def kind(self, name: str) -> Kind:
@@ -116,9 +121,14 @@ class Api:
         return self._kinds[name]
 
     def request(
-        self, method: str, path: str, body: Object | None = None, *, content_type: str = "application/json",
+        self,
+        method: str,
+        path: str,
+        body: Object | None = None,
+        *,
+        content_type: str = "application/json",
         accept: str = "application/json",
-    ) -> Any:  # fmt: skip
+    ) -> Any:
         """One request; returns the answer's JSON, or an ApiError."""
         headers = {"Authorization": f"Bearer {self._token}", "Accept": accept, "Content-Type": content_type}
         connection = http.client.HTTPSConnection(self._host, context=self._tls, timeout=30)
@@ -154,11 +164,6 @@ def _checked(request: str, code: int, content: bytes) -> Any:
     if code >= http.HTTPStatus.BAD_REQUEST:
         raise ApiError(request, code, answer)
     return answer
-
-
-def _is(made: Mapping[str, Any], kind: str, name: str, namespace: str) -> bool:
-    metadata = made["metadata"]
-    return (made["kind"], metadata["name"], metadata.get("namespace", namespace)) == (kind, name, namespace)
 
 
 def _name_and_uid(item: Object) -> Object:

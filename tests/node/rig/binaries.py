@@ -1,9 +1,10 @@
 """The programs of a Kubernetes node, built from their Go modules into a cache outside the clone.
 
 Each folder of ``tests/node/modules`` is a Go module whose ``go.mod`` and ``go.sum`` lock one project. A program is
-built when the cache has none of its version; ``python -m tests.node.rig.binaries`` builds all of them.
+built when the cache has none of its version; ``python -m tests.node.rig build`` builds all of them.
 """
 
+import fcntl
 import os
 import re
 import subprocess
@@ -40,19 +41,24 @@ class Module:
         return CACHE / f"{self.folder}-{self.version}"
 
     def build(self) -> None:
-        """Build what the cache lacks; a program appears under its name only when it is whole."""
+        """Build what the cache lacks."""
         for program, package in self.programs.items():
-            path = self.target / program
-            if path.exists():
-                continue
-            started = time.monotonic()
-            self.target.mkdir(parents=True, exist_ok=True)
-            partial = path.with_suffix(".partial")
-            flags = f"-s -w {self.version_flags.format(version=self.version, bare=self.version[1:])}"
-            command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(partial), package]
-            subprocess.run(command, cwd=MODULES / self.folder, env=os.environ | {"CGO_ENABLED": "0"}, check=True)
-            partial.rename(path)
-            print(f"built {program} {self.version} in {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+            if not (self.target / program).exists():
+                started = time.monotonic()
+                self._build(self.target / program, package)
+                took = time.monotonic() - started
+                print(f"built {program} {self.version} in {took:.0f} s", file=sys.stderr, flush=True)
+
+    def _build(self, path: Path, package: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_suffix(".partial")
+        bare = self.version.removeprefix("v")
+        major, minor, _ = bare.split(".", 2)
+        flags = f"-s -w {self.version_flags.format(version=self.version, bare=bare, major=major, minor=minor)}"
+        command = ["go", "build", "-trimpath", "-ldflags", flags, "-o", str(partial), package]
+        subprocess.run(command, cwd=MODULES / self.folder, env=os.environ | {"CGO_ENABLED": "0"}, check=True)
+        # Under its name only when it is whole: a build that was broken off leaves nothing that looks built.
+        partial.rename(path)
 
 
 KUBERNETES = Module(
@@ -62,29 +68,25 @@ KUBERNETES = Module(
         name: f"k8s.io/kubernetes/cmd/{name}"
         for name in ("kube-scheduler", "kubelet", "kube-controller-manager", "kube-apiserver")
     },
-    version_flags=f"-X {KUBE_VERSION}.gitVersion={{version}} -X {KUBE_VERSION}.gitMajor=1 "
-    f"-X {KUBE_VERSION}.gitMinor=37 -X {KUBE_VERSION}.gitTreeState=clean",
+    version_flags=f"-X {KUBE_VERSION}.gitVersion={{version}} -X {KUBE_VERSION}.gitMajor={{major}} "
+    f"-X {KUBE_VERSION}.gitMinor={{minor}} -X {KUBE_VERSION}.gitTreeState=clean",
 )
 ETCD = Module(folder="etcd", project="go.etcd.io/etcd/server/v3", programs={"etcd": "go.etcd.io/etcd/server/v3"})
 CONTAINERD_PROJECT = "github.com/containerd/containerd/v2"
 CONTAINERD = Module(
     folder="containerd",
     project=CONTAINERD_PROJECT,
-    programs={
-        name: f"{CONTAINERD_PROJECT}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")
-    },
+    programs={name: f"{CONTAINERD_PROJECT}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     version_flags=f"-X {CONTAINERD_PROJECT}/version.Version={{bare}}",
 )
 ALL = (KUBERNETES, ETCD, CONTAINERD)
 
 
 def build_all() -> dict[str, Path]:
-    """Build what is missing; returns each program's path by its name."""
-    for module in ALL:
-        module.build()
+    """Build what is missing, one process at a time; returns each program's path by its name."""
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for module in ALL:
+            module.build()
     return {program: module.target / program for module in ALL for program in module.programs}
-
-
-if __name__ == "__main__":
-    for name, path in build_all().items():
-        print(f"{name}\t{path}")

@@ -18,6 +18,7 @@ from tests.node.rig.packages import CNI_PLUGINS
 
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CDI_FOLDER = "/run/cdi"
+PODS = "10.88.0.0/24"
 SERVICES = "10.96.0.0/16"
 # The API server listens on the service's own address and port too, so that pods reach it as in-cluster clients do
 # although no kube-proxy runs.
@@ -103,6 +104,9 @@ def controllers(setup: Setup) -> list[str]:
         f"--kubeconfig={setup.credentials.kubeconfig('controllers')}",
         "--leader-elect=false",
         "--use-service-account-credentials",
+        # The default of 20 a second makes its start take five seconds.
+        "--kube-api-qps=1000",
+        "--kube-api-burst=1000",
         f"--service-account-private-key-file={setup.credentials.key}",
         f"--root-ca-file={setup.credentials.authority}",
         "--flex-volume-plugin-dir=/var/lib/kubelet/volume-plugins",
@@ -163,7 +167,7 @@ def _network(setup: Setup) -> Path:
     """The folder with the CNI configuration, without which no node becomes Ready."""
     folder = setup.folder / "cni"
     folder.mkdir(exist_ok=True)
-    addresses = {"type": "host-local", "subnet": "10.88.0.0/24"}
+    addresses = {"type": "host-local", "subnet": PODS, "routes": [{"dst": "0.0.0.0/0"}]}
     network = {"cniVersion": "1.0.0", "name": "rig", "plugins": [{"type": "ptp", "ipam": addresses}]}
     (folder / "10-rig.conflist").write_text(json.dumps(network))
     return folder

@@ -1,4 +1,4 @@
-"""The certificates, tokens and kubeconfigs of a node: a certificate authority of its own, and one token for each identity.
+"""A node's certificates, tokens and kubeconfigs: a certificate authority of its own, and a token for each identity.
 
 The API server knows the tokens from a file (``Credentials.tokens``); everyone verifies it against ``authority``.
 """
@@ -67,10 +67,6 @@ class Credentials:
     def kubeconfig(self, identity: str) -> Path:
         return self.folder / f"{identity}.kubeconfig"
 
-    def token(self, identity: str) -> str:
-        config = yaml.safe_load(self.kubeconfig(identity).read_text())
-        return str(config["users"][0]["user"]["token"])
-
     def write_kubeconfig(self, identity: str, token: str) -> Path:
         """Write a kubeconfig for a token, such as a service account's; returns its path."""
         config = {
@@ -88,7 +84,7 @@ class Credentials:
 
 
 def issue(credentials: Credentials, *, hostname: str, names: list[str]) -> None:
-    """Make all files: certificates for ``names`` (such as ``IP:10.0.0.1`` or ``DNS:kubernetes``), tokens, kubeconfigs."""
+    """Make all files; ``names`` is what the server is known by, such as ``IP:10.0.0.1`` or ``DNS:kubernetes``."""
     credentials.folder.mkdir()
     _certify(credentials, names)
     with credentials.tokens.open("w", newline="") as file:

@@ -4,15 +4,16 @@ The kubelet and containerd insist on fixed places (``/var/lib/kubelet/device-plu
 ``/var/log/pods``), mount below them, start daemons that outlive them and take well-known ports. So a machine has mount,
 process, network and host name namespaces of its own:
 
-- ``/run``, ``/var/lib``, ``/var/log`` and ``/dev`` are folders below the machine's folder. Programs on it use all default
-  paths, and a test reaches the same files from outside with ``Machine.path``. ``/dev`` has no GPU unless a test makes one.
+- ``/run``, ``/var/lib``, ``/var/log`` and ``/dev`` are folders below the machine's folder. Programs on it use all
+  default paths, and a test reaches the same files from outside with ``Machine.path``. No GPU is in ``/dev``, whatever
+  the host has, unless a test makes one.
 - It shares the rest of the file system with the host, so the project's code and its interpreter are at the same place.
 - It has one network address, which the test's process reaches, every port free, and no way to anywhere else.
 - Its first process (``machine.sh``) ends when the pipe to it closes, be it that the test's process was killed. Then the
   kernel kills all other processes of the machine and drops its mounts and network: there is no tear-down to get wrong.
 
-What survives a killed test's process is its folder and its cgroups; the next machine sweeps them. ``program.py`` has the
-programs, ``traces.py`` what is left of a machine, ``node.py`` the node that runs on one.
+What survives a killed test's process is its folder and its cgroups; the next machine sweeps them. ``program.py`` has
+the programs, ``traces.py`` what is left of a machine, ``node.py`` the node that runs on one.
 """
 
 import contextlib
@@ -50,6 +51,7 @@ class Machine:
         self.logs = self.folder / "logs"
         self.address = ""
         self.programs: dict[str, Program] = {}
+        self.devices: list[Path] = []
         self._environment = {"PATH": search_path, "HOME": "/root"}
         self._first_pid = 0
         self._opened = contextlib.ExitStack()
@@ -60,8 +62,7 @@ class Machine:
             opened.callback(os.close, traces.claim(self.folder))
             opened.callback(traces.remove, self.name)
             self.logs.mkdir()
-            for cgroup in traces.cgroups(self.name):
-                cgroup.mkdir()
+            traces.make_cgroups(self.name)
             self._first_pid = self._boot(opened)
             self._connect()
             self._opened = opened.pop_all()
@@ -69,6 +70,11 @@ class Machine:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._opened.close()
+
+    @property
+    def entry(self) -> list[str]:
+        """What comes before a command that shall run on the machine."""
+        return ["nsenter", f"--target={self._first_pid}", "--mount", "--pid", "--net", "--uts"]
 
     def path(self, inside: str | Path) -> Path:
         """Where a path of the machine is for those outside: ``/var/lib/kubelet`` is below the machine's folder."""
@@ -83,8 +89,11 @@ class Machine:
         with log.open("ab") as output:
             entry = subprocess.Popen(
                 self._entering(command, environment or {}, folder),
-                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         self.programs[name] = Program(name, entry, log)
         return self.programs[name]
 
@@ -94,7 +103,9 @@ class Machine:
 
     def make_device(self, path: str, major: int, minor: int) -> None:
         """Make a character device such as ``/dev/nvidia0`` (195, 0); it needs no driver to be passed to a container."""
+        self.path(path).parent.mkdir(parents=True, exist_ok=True)
         self.run(["mknod", "--mode=0666", path, "c", str(major), str(minor)])
+        self.devices.append(self.path(path))
 
     def tails(self, lines: int = 30) -> dict[str, str]:
         """The last lines of every program's log, by the program's name."""
@@ -102,8 +113,7 @@ class Machine:
 
     def _entering(self, command: Sequence[str], environment: Mapping[str, str], folder: str) -> list[str]:
         variables = [f"{key}={value}" for key, value in (self._environment | dict(environment)).items()]
-        entry = ["nsenter", f"--target={self._first_pid}", "--mount", "--pid", "--net", "--uts"]
-        return [*entry, "env", "--ignore-environment", f"--chdir={folder}", *variables, *command]
+        return [*self.entry, "env", "--ignore-environment", f"--chdir={folder}", *variables, *command]
 
     def _boot(self, opened: contextlib.ExitStack) -> int:
         """Make the namespaces; returns the process id of the first process in them."""
@@ -112,8 +122,12 @@ class Machine:
         with log.open("ab") as output:
             first = subprocess.Popen(
                 [*entry, str(SCRIPT), str(self.folder), self.hostname],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=output, text=True, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=output,
+                text=True,
+                start_new_session=True,
+            )
         # Last in, first out: the pipe closes, the kernel kills everything, then what it has killed is reaped.
         opened.callback(lambda: [program.wait() for program in self.programs.values()])
         opened.enter_context(first)

@@ -4,20 +4,21 @@
         pod = node.pods.run(busybox_pod("hello", "echo hello; sleep 1000"))
         assert node.pods.log(pod) == "hello\\n"
 
-The node is set up as a production one is: RBAC and the Node authorizer with NodeRestriction, service accounts with tokens
-in their pods, all default admission and controllers, pod cgroups, pods with an address. What is missing is kube-proxy
-and DNS: of all services, pods reach the API server's only. A DaemonSet that uses its in-cluster configuration works.
+The node is set up as a production one is: RBAC and the Node authorizer with NodeRestriction, service accounts with
+tokens in their pods, all default admission and controllers, pod cgroups, pods with an address. What is missing is
+kube-proxy and DNS: of all services, pods reach the API server's only, so in-cluster configuration works.
 
 A program under test runs on the node (``node.machine.start``) and then finds everything at its default path; or in the
 test's own process, with the folders below given to it, since it sees the same files and sockets at the paths that
 ``machine.path`` gives, and the node sees those paths too.
 
-All of it blocks; an asyncio test uses ``asyncio.to_thread``. ``machine.py`` says what holds it together and how it ends.
+All of it blocks; an asyncio test uses ``asyncio.to_thread``. ``machine.py`` says what it runs on and how it ends.
 """
 
 import contextlib
 import http
 import signal
+import textwrap
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -43,7 +44,7 @@ SERVER_NAMES = ("DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.defa
 class RealNode:
     """See the module. A context manager; after entering, the node is Ready and takes pods.
 
-    ``feature_gates`` go to every component, ``runtime_config`` to the API server (``{"resource.k8s.io/v1beta1": True}``),
+    ``feature_gates`` go to every component, ``runtime_config`` to the API server (``resource.k8s.io/v1beta1: True``),
     ``kubelet_settings`` into the KubeletConfiguration, over the rig's own. ``started_in`` is how many seconds it took.
 
     ``machine`` runs programs on the node, ``api`` talks to the API server as an administrator, ``pods`` does what tests
@@ -56,11 +57,12 @@ class RealNode:
     started_in: float
 
     def __init__(
-        self, *,
+        self,
+        *,
         feature_gates: Mapping[str, bool] | None = None,
         runtime_config: Mapping[str, bool] | None = None,
         kubelet_settings: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.name = HOSTNAME
         self._options = {
             "feature_gates": feature_gates or {},
@@ -133,9 +135,11 @@ class RealNode:
         self.start_kubelet()
 
     def clean(self) -> None:
-        """Bring the node back to what it was: no programs but its own, no objects made through ``api``, no CDI specs.
+        """Bring the node back to what it was, as far as the rig has to do with it.
 
-        A resource that a device plugin has registered stays known, with 0 allocatable.
+        No programs but its own run, the kubelet does; what was made through ``api`` and ``machine.make_device`` is
+        gone, and so are all CDI specs and pods. A resource that a device plugin has registered stays known, with 0
+        allocatable, and what a program has written into the API remains.
         """
         for name in set(self.machine.programs) - COMPONENTS:
             self.machine.programs.pop(name).stop(signal.SIGKILL)
@@ -144,25 +148,27 @@ class RealNode:
         for made in reversed(self.api.created):
             with _unless_gone():
                 self.api.delete(made["kind"], made["metadata"]["name"], made["metadata"].get("namespace", ""))
-        wait_until("all pods are gone", lambda: not self.api.list("Pod"))
-        for spec in self.cdi_folder.iterdir():
-            spec.unlink()
+        self.api.created.clear()
+        wait_until("all pods are gone", lambda: not self.api.list("Pod"), timeout=45)
+        for file in [*self.cdi_folder.iterdir(), *self.machine.devices]:
+            file.unlink()
+        self.machine.devices.clear()
 
     def create(self, manifests: str) -> list[Object]:
         """Make the objects of a YAML text, in its order."""
-        return [self.api.create(manifest) for manifest in yaml.safe_load_all(manifests) if manifest]
+        return [self.api.create(manifest) for manifest in yaml.safe_load_all(textwrap.dedent(manifests)) if manifest]
 
-    def object(self) -> Object:
-        """The Node object."""
+    def read(self) -> Object:
+        """The Node object, as the API server has it now."""
         return self.api.get("Node", self.name)
 
     def capacity(self, resource: str) -> int:
         """How many of a resource the node has, 0 for one that it does not know."""
-        return int(self.object()["status"]["capacity"].get(resource, 0))
+        return int(self.read()["status"]["capacity"].get(resource, 0))
 
     def allocatable(self, resource: str) -> int:
         """How many of a resource pods can get, 0 for one that the node does not know."""
-        return int(self.object()["status"]["allocatable"].get(resource, 0))
+        return int(self.read()["status"]["allocatable"].get(resource, 0))
 
     def _set_up(self, programs: Mapping[str, Path]) -> components.Setup:
         """Write what the programs need before the first of them starts."""
@@ -188,7 +194,7 @@ class RealNode:
         containerd = start("containerd", components.containerd(setup))
         start("etcd", components.etcd(setup))
         api_server = start("api-server", components.api_server(setup))
-        self.api = Api(setup.credentials)
+        self.api = Api(self.kubeconfig)
         self.pods = Pods(self.api, self.machine)
         self._await(containerd, "containerd answers", lambda: self.machine.run(["ctr", "version"]))
         self._import_images()
@@ -206,7 +212,7 @@ class RealNode:
 
     def _takes_pods(self, since: datetime) -> bool:
         """Whether the node's Ready condition was confirmed after ``since`` and all is there that a pod needs."""
-        node = self.object()
+        node = self.read()
         ready = next(it for it in node["status"]["conditions"] if it["type"] == "Ready")
         if datetime.fromisoformat(ready["lastHeartbeatTime"]) <= since:
             raise NotYet("the kubelet has not reported since")

@@ -34,7 +34,9 @@ def ensure() -> None:
     if os.geteuid() != 0:
         raise RigError("the rig makes namespaces, mounts and cgroups: run the node tests as root")
     if shutil.which("go") is None:
-        raise RigError(f"no `go` on PATH: install Go 1.26 or newer, or add its folder ({' or '.join(GO_FOLDERS)}) to PATH")
+        raise RigError(
+            f"no `go` on PATH: install Go 1.26 or newer, or add its folder ({' or '.join(GO_FOLDERS)}) to PATH"
+        )
     if missing := absent():
         _install(missing)
     if missing := absent():

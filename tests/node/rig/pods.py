@@ -11,6 +11,8 @@ from tests.node.rig.machine import Machine
 from tests.node.rig.waiting import NotYet, RigError, wait_until
 
 FINAL = ("Succeeded", "Failed")
+# The first process of a container ignores SIGTERM unless it says otherwise, and a pod would take seconds to end.
+ENDS_AT_ONCE = "trap 'exit 143' TERM; ({script}) & wait $!"
 
 
 def busybox_pod(
@@ -18,19 +20,21 @@ def busybox_pod(
 ) -> Object:
     """A pod of one container, ``main``, which runs a shell script once; ``spec`` adds to the pod's spec or replaces.
 
-    It is in the host's network and gets no time to end, so that it starts and goes quickly.
+    It is in the host's network, and gets a second to end: with none, the API server would forget it while its
+    containers still hold their devices.
     """
     container = {
         "name": "main",
         "image": BUSYBOX,
         "imagePullPolicy": "Never",
-        "command": ["sh", "-c", script],
+        "command": ["sh", "-c", ENDS_AT_ONCE.format(script=script)],
         "resources": {"limits": dict(limits or {})},
     }
     defaults = {
         "restartPolicy": "Never",
         "hostNetwork": True,
-        "terminationGracePeriodSeconds": 0,
+        "dnsPolicy": "Default",
+        "terminationGracePeriodSeconds": 1,
         "containers": [container],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": defaults | spec}
@@ -63,7 +67,7 @@ class Pods:
         return wait_until(f"pod {namespace}/{name} is {phase}", in_phase, timeout=timeout)
 
     def wait_gone(self, name: str, namespace: str = "default", *, timeout: float = 30) -> None:
-        """Await that a deleted pod is gone, which is when the kubelet has ended its containers and freed its devices."""
+        """Await that a deleted pod is gone: the kubelet has ended its containers and their devices are free."""
         wait_until(
             f"pod {namespace}/{name} is gone",
             lambda: self._api.find("Pod", name, namespace) is None,
@@ -88,14 +92,12 @@ class Pods:
         return [f"{event['reason']}: {event['message']}" for event in events]
 
     def log(self, pod: Object, container: str = "main") -> str:
-        """What a container has written, both of its outputs, read from the node's file; the latest start's only."""
+        """What a container has written since its latest start, both of its outputs; empty when it never started."""
         metadata = pod["metadata"]
         folder = f"{metadata['namespace']}_{metadata['name']}_{metadata['uid']}"
         files = self._machine.path("/var/log/pods").joinpath(folder, container).glob("*.log")
-        latest = max(files, key=lambda path: int(path.stem), default=None)
-        if latest is None:
-            raise RigError(f"container {container} of pod {metadata['name']} has no log: {self.describe(pod)}")
-        return "".join(map(_logged, latest.read_text().splitlines()))
+        latest = sorted(files, key=lambda path: int(path.stem))[-1:]
+        return "".join(_logged(line) for file in latest for line in file.read_text().splitlines())
 
     def execute(self, pod: Object, command: Sequence[str], container: str = "main") -> str:
         """Run a command in a container that runs, and return its output."""
@@ -103,7 +105,7 @@ class Pods:
         return self._containerd("tasks", "exec", execution, self.container_id(pod, container), *command)
 
     def runtime_spec(self, pod: Object, container: str = "main") -> Object:
-        """The OCI runtime spec that containerd made, with a CDI spec's edits: ``process.env``, ``linux.devices``, ..."""
+        """The OCI runtime spec that containerd made, CDI edits included: ``process.env``, ``linux.devices``, ..."""
         spec: Object = json.loads(self._containerd("containers", "info", self.container_id(pod, container)))["Spec"]
         return spec
 
@@ -117,15 +119,17 @@ class Pods:
         return str(found).removeprefix("containerd://")
 
     def describe(self, pod: Object) -> str:
-        """A pod's state for an error's message: phase, what its conditions and containers lack, its events."""
+        """A pod's state for an error's message: phase, what its conditions and containers lack, its events and logs."""
         status = pod["status"]
-        states = [state for it in status.get("containerStatuses", []) for state in it["state"].items()]
+        containers = status.get("containerStatuses", [])
+        states = [state for container in containers for state in container["state"].items()]
         lines = [
             status["phase"],
             status.get("message"),
             *(condition.get("message") for condition in status.get("conditions", [])),
             *(f"{state}: {facts.get('reason')} {facts.get('message', '')}" for state, facts in states),
             *self.events(pod["metadata"]["name"], pod["metadata"]["namespace"]),
+            *(f"{container['name']} wrote: {self.log(pod, container['name'])}" for container in containers),
         ]
         return "\n  ".join(filter(None, lines))
 

@@ -1,8 +1,8 @@
 """What a machine leaves on the host beside its processes, and how to find and remove it.
 
 A machine's name is in all of it: the folder below ``/tmp``, a cgroup in each hierarchy, the host's end of its network
-link, the mounts of its processes. The folder is locked for as long as the machine's owner lives, which tells a machine in
-use from what a killed test has left.
+link, the mounts of its processes. The folder is locked for as long as the machine's owner lives, which tells a machine
+in use from what a killed test has left.
 """
 
 import contextlib
@@ -57,6 +57,15 @@ def cgroups(name: str) -> list[Path]:
     return [Path(folder) / name for _, folder, kind, *_ in mounts if kind in ("cgroup", "cgroup2")]
 
 
+def make_cgroups(name: str) -> None:
+    for cgroup in cgroups(name):
+        cgroup.mkdir()
+        # With cgroup v2, a cgroup has the controllers that its parent hands down, and the kubelet asks for all.
+        if (controllers := cgroup.parent / "cgroup.controllers").exists():
+            handed_down = " ".join(f"+{controller}" for controller in controllers.read_text().split())
+            (cgroup.parent / "cgroup.subtree_control").write_text(handed_down)
+
+
 def link(name: str) -> str:
     """The name of the host's end of the machine's network link: at most 15 characters."""
     return f"rig{name.removeprefix(PREFIX)}"
@@ -76,7 +85,8 @@ def _processes(name: str) -> list[str]:
     """The processes that see mounts of the machine's folder, which those of no other machine do."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError, OSError):
+        # Gone while it was looked at: the usual case here.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
             if name in (process / "mountinfo").read_text():
                 found.append(f"process {process.name}: {(process / 'cmdline').read_text()}")
     return found
