@@ -1,0 +1,100 @@
+"""``node-agent status``: what the running agent knows and does."""
+
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+
+from node_agent.cli.shared import agent_socket, console
+from node_agent.errors import NodeAgentError
+from node_agent.kit.http_client import get
+from node_agent.reporting.status import GpuStatus, ResourceStatus, Status
+
+COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red"}
+
+
+@click.command()
+@agent_socket
+@click.option("--json", "as_json", is_flag=True, help="Print the whole document as JSON.")
+@click.option(
+    "--check",
+    type=click.Choice(["ready", "live"]),
+    is_flag=False,
+    flag_value="ready",
+    help="Print nothing but trouble, and exit 1 if there is any: for probes.",
+)
+def status(socket: Path, as_json: bool, check: str | None) -> None:
+    """Show the GPUs, their health, and where the agent stands with the kubelet."""
+    if check is not None:
+        _check(socket, check)
+        return
+    body = ask(socket, "/status")
+    if as_json:
+        click.echo(msgspec.json.format(body, indent=2).decode())
+        return
+    show(msgspec.json.decode(body, type=Status))
+
+
+def ask(socket: Path, path: str) -> bytes:
+    """What the running agent answers on ``path``. Raises NodeAgentError where none does."""
+    try:
+        code, body = get(socket, path)
+    except OSError as error:
+        raise NodeAgentError(
+            f"no agent answers on {socket}: {error}; is `node-agent run` up, or is --socket another?"
+        ) from error
+    if code != 200:
+        raise NodeAgentError(f"the agent answers {code} on {path}: {body.decode(errors='replace')}")
+    return body
+
+
+def _check(socket: Path, check: str) -> None:
+    path = {"ready": "/readyz", "live": "/healthz"}[check]
+    try:
+        ask(socket, path)
+    except NodeAgentError as error:
+        click.echo(str(error), err=True)
+        sys.exit(1)
+
+
+def show(found: Status) -> None:
+    """Print the document for people."""
+    from rich.table import Table
+
+    out = console()
+    out.print(
+        f"[bold]{found.node}[/bold]  node-agent {found.version}, driver {found.driver or '?'}, CUDA {found.cuda or '?'}"
+    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("GPU", "product", "PCI", "NUMA", "memory", "health", "UUID"):
+        table.add_column(heading)
+    for gpu in found.gpus:
+        table.add_row(*_gpu_row(gpu))
+    out.print(table)
+    for missing in found.missing:
+        out.print(f"[red]missing[/red] index {missing.index} {missing.uuid or ''}: {missing.reason}")
+    for resource in found.resources:
+        out.print(_resource_line(resource))
+    if found.cdi is not None:
+        out.print(f"[bold]{found.cdi.kind}[/bold] in {found.cdi.path}: {found.cdi.devices} GPUs")
+    for trouble in found.trouble:
+        out.print(f"[red]not ready[/red] {trouble}")
+    if found.ready:
+        out.print("[green]ready[/green]")
+
+
+def _gpu_row(gpu: GpuStatus) -> list[str]:
+    health = f"[{COLOURS[gpu.health]}]{gpu.health}[/]"
+    if gpu.causes:
+        health += " " + "; ".join(cause.message for cause in gpu.causes)
+    memory = f"{gpu.memory / 2**30:.0f} GiB" if gpu.memory else "?"
+    numa = str(gpu.numa_node) if gpu.numa_node is not None else "-"
+    return [gpu.name, gpu.product, gpu.pci, numa, memory, health, gpu.uuid]
+
+
+def _resource_line(resource: ResourceStatus) -> str:
+    return (
+        f"[bold]{resource.name}[/bold] {resource.healthy} of {resource.devices} healthy, {resource.phase}"
+        f" ({resource.detail}, {resource.registrations} registrations)"
+    )
