@@ -60,7 +60,7 @@ class NameFile:
         try:
             write_atomic(self._path, content.encode())
         except OSError as error:
-            if self._trouble.should_say(str(error)):
+            if self._trouble.should_say(str(error.strerror)):
                 log.error("names of gpus cannot be kept and may change at restart", file=self._path, reason=error)
         else:
             self._kept = names

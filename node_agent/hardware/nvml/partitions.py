@@ -64,15 +64,20 @@ def profiles(session: Session, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
 def partitions(session: Session, gpu: GpuUuid) -> tuple[Partition, ...]:
     """The live partitions in the order of their placements; none where MIG is off or not to be had."""
     calls, handle = session.calls, session.handle(gpu)
-    try:
-        active = partition_mode(calls, handle).active
-    except NotSupported:
-        return ()
-    slots = range(calls(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if active else 0)
-    devices = [device for slot in slots if (device := _in_slot(calls, handle, slot))]
+    devices = live_devices(calls, handle)
     known = _known_profiles(calls, handle) if devices else {}
     found = [_partition(calls, gpu, handle, device, known) for device in devices]
     return tuple(sorted(found, key=lambda partition: (partition.placement, partition.compute_instance)))
+
+
+def live_devices(calls: Calls, handle: Handle) -> list[Handle]:
+    """Handles of the MIG devices of a GPU."""
+    try:
+        active = partition_mode(calls, handle).active
+    except NotSupported:
+        return []
+    slots = range(calls(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if active else 0)
+    return [device for slot in slots if (device := _in_slot(calls, handle, slot))]
 
 
 def set_mode(session: Session, gpu: GpuUuid, enabled: bool) -> PartitionMode:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pynvml
 
 from node_agent.errors import HardwareError
+from node_agent.hardware.nvml.partitions import live_devices
 from node_agent.hardware.nvml.scan import memory_info
 from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.nvml.translate import Answers, Calls, Handle, Query, figure
@@ -51,9 +52,14 @@ def _recovery_action(calls: Calls, handle: Handle) -> RecoveryAction:
 
 
 def _uncorrected_ecc_errors(calls: Calls, handle: Handle) -> int | None:
-    """Since the driver was loaded or the GPU reset."""
-    uncorrected, volatile = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-    return figure(calls(pynvml.nvmlDeviceGetTotalEccErrors, handle, uncorrected, volatile))
+    """Since the driver was loaded or the GPU reset. A GPU that is cut into MIG devices counts by them."""
+    wanted = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+    whole = calls.optional(pynvml.nvmlDeviceGetTotalEccErrors, handle, *wanted)
+    if whole is not None:
+        return figure(whole)
+    parts = [calls.optional(pynvml.nvmlDeviceGetTotalEccErrors, part, *wanted) for part in live_devices(calls, handle)]
+    known = [part for part in parts if part is not None]
+    return sum(known) if known else None
 
 
 def _row_remap(calls: Calls, handle: Handle) -> tuple[bool, bool]:
