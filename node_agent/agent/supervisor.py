@@ -6,7 +6,7 @@ A service that fails takes no other with it: it is started again with growing pa
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -43,11 +43,17 @@ class ServiceState:
 
 
 class Supervisor:
-    """Runs services until cancelled."""
+    """Runs the services that were added until it is cancelled."""
 
-    def __init__(self, services: Sequence[Service]) -> None:
-        self._services = services
-        self.states: Latest[Mapping[str, ServiceState]] = Latest({service.name: ServiceState() for service in services})
+    def __init__(self) -> None:
+        self._services: list[Service] = []
+        self.states: Latest[Mapping[str, ServiceState]] = Latest({})
+
+    def add(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+        """Add a service; all must be added before ``run``."""
+        service = Service(name=name, run=run)
+        self._services.append(service)
+        self._set(service, ServiceState())
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -7,7 +7,7 @@ nodes whose container runtime expects them.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from node_agent.model.gpu import Gpu
+from node_agent.deviceplugin.offer import OfferedDevice
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 # The container toolkit takes mounts of /dev/null below this folder as the names of the wanted devices.
@@ -43,13 +43,13 @@ class Naming:
     by_index: bool = False
     annotation: str = "cdi.k8s.io/node-agent_gpu"
 
-    def of(self, gpu: Gpu) -> str:
-        return str(gpu.index) if self.by_index else gpu.uuid
+    def of(self, device: OfferedDevice) -> str:
+        return str(device.index) if self.by_index else device.gpu
 
 
-def answer(gpus: Sequence[Gpu], strategies: Sequence[str], naming: Naming) -> Answer:
-    """The answer for these GPUs, each named once whatever the number of its shares, in the order given."""
-    names = list(dict.fromkeys(naming.of(gpu) for gpu in gpus))
+def answer(devices: Sequence[OfferedDevice], strategies: Sequence[str], naming: Naming) -> Answer:
+    """The answer for these devices: each GPU once, whatever the number of its shares, in the order given."""
+    names = list(dict.fromkeys(naming.of(device) for device in devices))
     parts = [_STRATEGIES[strategy](names, naming) for strategy in strategies]
     return Answer(
         cdi_names=tuple(name for part in parts for name in part.cdi_names),

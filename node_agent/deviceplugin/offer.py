@@ -1,7 +1,7 @@
 """What a resource offers: its devices, and which of them may be given out. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from node_agent.model.gpu import GpuUuid
@@ -13,10 +13,14 @@ from node_agent.topology.score import scores
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfferedDevice:
-    """One entry of the list. ``trouble`` says why the device must not be given out; None where it may."""
+    """One entry of the list, on or of a GPU whose ``index`` is the driver's present number for it.
+
+    ``trouble`` says why the device must not be given out; None where it may.
+    """
 
     id: str
     gpu: GpuUuid
+    index: int
     numa_node: int | None = None
     trouble: str | None = None
 
@@ -59,6 +63,7 @@ def whole_gpus(
         OfferedDevice(
             id=gpu.uuid,
             gpu=gpu.uuid,
+            index=gpu.index,
             numa_node=gpu.numa_node,
             trouble=_trouble(gpu.uuid, health) or _unreachable(gpu.uuid, reachable),
         )
@@ -81,6 +86,4 @@ def _unreachable(gpu: GpuUuid, reachable: Collection[GpuUuid] | None) -> str | N
 
 
 def _withdrawn(device: OfferedDevice, reason: str | None) -> OfferedDevice:
-    return OfferedDevice(
-        id=device.id, gpu=device.gpu, numa_node=device.numa_node, trouble=reason or "the driver no longer lists it"
-    )
+    return replace(device, trouble=reason or "the driver no longer lists it")

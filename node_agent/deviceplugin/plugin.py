@@ -1,15 +1,14 @@
 """The device plugin of one resource: keeps its offer true and its server running."""
 
 import asyncio
-from collections.abc import Collection
 from pathlib import Path
 
+from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus
 from node_agent.deviceplugin.server import DevicePluginServer
 from node_agent.deviceplugin.servicer import Give, Servicer
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
-from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 
@@ -19,7 +18,7 @@ log = Log(__name__)
 class DevicePlugin:
     """Offers the node's GPUs as ``resource`` in the kubelet's device-plugins ``folder``.
 
-    ``reachable`` holds the GPUs that a container can be given; None where the way to give them needs no preparation.
+    ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way.
     """
 
     def __init__(
@@ -29,12 +28,12 @@ class DevicePlugin:
         folder: Path,
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
-        reachable: Latest[Collection[GpuUuid] | None],
+        cdi: Latest[Published] | None,
         give: Give,
     ) -> None:
         self._inventory = inventory
         self._health = health
-        self._reachable = reachable
+        self._cdi = cdi
         self.offer = Latest(Offer(resource=resource, pool=pool_of(Inventory(), ())))
         self.server = DevicePluginServer(resource, folder, lambda: Servicer(self.offer, give))
 
@@ -49,9 +48,11 @@ class DevicePlugin:
 
     async def _keep_offer(self) -> None:
         made_of: tuple[int, frozenset[str]] | None = None
-        async for _ in changes(self._inventory, self._health, self._reachable):
+        sources = [source for source in (self._inventory, self._health, self._cdi) if source is not None]
+        async for _ in changes(*sources):
             before, inventory = self.offer.value, self._inventory.value
-            devices = whole_gpus(inventory, self._health.value, self._reachable.value, before.devices)
+            reachable = self._cdi.value.gpus if self._cdi is not None else None
+            devices = whole_gpus(inventory, self._health.value, reachable, before.devices)
             ingredients = (inventory.generation, frozenset(device.id for device in devices))
             pool = before.pool if ingredients == made_of else pool_of(inventory, devices)
             made_of = ingredients

@@ -1,12 +1,13 @@
 """A node with GPUs, a kubelet in a temporary folder, and a device plugin between the two."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.answer import Answer, Naming, answer
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
@@ -33,6 +34,10 @@ def gpu(number: int, numa_node: int | None = None) -> Gpu:
     )
 
 
+def device(number: int) -> OfferedDevice:
+    return OfferedDevice(id=f"GPU-{number}", gpu=GpuUuid(f"GPU-{number}"), index=number)
+
+
 def node(count: int, generation: int = 1) -> Inventory:
     """So many GPUs, the first half on NUMA node 0, the rest on 1."""
     gpus = tuple(gpu(number, numa_node=int(number >= count // 2)) for number in range(count))
@@ -45,13 +50,12 @@ class World:
 
     inventory: Latest[Inventory]
     health: Latest[HealthReport] = field(default_factory=lambda: Latest(HealthReport()))
-    reachable: Latest[Collection[GpuUuid] | None] = field(default_factory=lambda: Latest(None))
+    cdi: Latest[Published] | None = None
     given: list[Sequence[OfferedDevice]] = field(default_factory=list)
 
     def give(self, devices: Sequence[OfferedDevice]) -> Answer:
         self.given.append(devices)
-        gpus = [self.inventory.value.by_uuid[device.gpu] for device in devices]
-        return answer(gpus, ["cdi-cri"], Naming(qualified=lambda name: f"test.example/gpu={name}"))
+        return answer(devices, ["cdi-cri"], Naming(qualified=lambda name: f"test.example/gpu={name}"))
 
     def plugin(self, folder: Path) -> DevicePlugin:
         return DevicePlugin(
@@ -59,7 +63,7 @@ class World:
             folder=folder,
             inventory=self.inventory,
             health=self.health,
-            reachable=self.reachable,
+            cdi=self.cdi,
             give=self.give,
         )
 

@@ -11,7 +11,7 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
-from tests.unit.deviceplugin.conftest import RESOURCE, World, gpu, node, served
+from tests.unit.deviceplugin.conftest import RESOURCE, World, device, node, served
 
 NAMING = Naming(qualified=lambda name: f"test.example/gpu={name}")
 XID = Cause(reason=Reason.XID, severity=Severity.WITHDRAWN, message="Xid 79; back when …", since=0.0, code=79)
@@ -124,11 +124,11 @@ async def test_the_embedded_kubelet_refuses_other_versions_as_the_real_one_does(
 
 
 def test_the_envvar_strategy_names_uuids_for_the_container_toolkit() -> None:
-    assert answer([gpu(1), gpu(2)], ["envvar"], NAMING).environment == {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"}
+    assert answer([device(1), device(2)], ["envvar"], NAMING).environment == {"NVIDIA_VISIBLE_DEVICES": "GPU-1,GPU-2"}
 
 
 def test_the_volume_mounts_strategy_mounts_null_under_each_name() -> None:
-    found = answer([gpu(1)], ["volume-mounts"], NAMING)
+    found = answer([device(1)], ["volume-mounts"], NAMING)
     assert found.environment == {"NVIDIA_VISIBLE_DEVICES": "/var/run/nvidia-container-devices"}
     assert [(mount.host_path, mount.container_path) for mount in found.mounts] == [
         ("/dev/null", "/var/run/nvidia-container-devices/GPU-1")
@@ -136,19 +136,19 @@ def test_the_volume_mounts_strategy_mounts_null_under_each_name() -> None:
 
 
 def test_the_annotation_strategy_lists_qualified_names_under_one_key() -> None:
-    found = answer([gpu(1), gpu(2)], ["cdi-annotations"], NAMING)
+    found = answer([device(1), device(2)], ["cdi-annotations"], NAMING)
     assert found.annotations == {"cdi.k8s.io/node-agent_gpu": "test.example/gpu=GPU-1,test.example/gpu=GPU-2"}
 
 
 def test_devices_can_be_named_by_index() -> None:
     by_index = Naming(qualified=NAMING.qualified, by_index=True)
-    assert answer([gpu(1)], ["cdi-cri", "envvar"], by_index).cdi_names == ("test.example/gpu=1",)
-    assert answer([gpu(1)], ["cdi-cri", "envvar"], by_index).environment == {"NVIDIA_VISIBLE_DEVICES": "1"}
+    assert answer([device(1)], ["cdi-cri", "envvar"], by_index).cdi_names == ("test.example/gpu=1",)
+    assert answer([device(1)], ["cdi-cri", "envvar"], by_index).environment == {"NVIDIA_VISIBLE_DEVICES": "1"}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_gpu_is_named_once_however_many_of_its_shares_are_given(strategy: str) -> None:
-    assert answer([gpu(1)] * 1000, [strategy], NAMING) == answer([gpu(1)], [strategy], NAMING)
+    assert answer([device(1)] * 1000, [strategy], NAMING) == answer([device(1)], [strategy], NAMING)
 
 
 def test_the_fixture_node_has_two_numa_nodes() -> None:

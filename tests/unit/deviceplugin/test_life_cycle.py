@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.server import Phase, fresh_socket_name, remove_dead_sockets
 from node_agent.errors import KubeletError
+from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import cancel, running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import GpuUuid
@@ -123,11 +125,11 @@ async def test_a_node_without_gpus_registers_nothing_until_one_appears(kubelet: 
 
 
 async def test_gpus_are_offered_only_when_a_container_can_be_given_them(world: World, kubelet: EmbeddedKubelet) -> None:
-    world.reachable.set(frozenset())
+    world.cdi = Latest(Published())
     async with kubelet.running(), served(world, kubelet):
         await asyncio.sleep(0.3)
         assert RESOURCE not in kubelet.resources.value
-        world.reachable.set(frozenset(GpuUuid(f"GPU-{number}") for number in range(8)))
+        world.cdi.set(Published(gpus=frozenset(GpuUuid(f"GPU-{number}") for number in range(8))))
         await kubelet.until(RESOURCE, allocatable=8)
 
 

@@ -1,0 +1,73 @@
+"""The running agent: its services, and the one status that they add up to."""
+
+import importlib.metadata
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from node_agent.agent.supervisor import Supervisor
+from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.publisher import SpecPublisher
+from node_agent.config.settings import Settings
+from node_agent.deviceplugin.plugin import DevicePlugin
+from node_agent.hardware.inventory import InventoryKeeper
+from node_agent.health.board import HealthBoard
+from node_agent.reporting.status import CdiStatus, ResourceStatus, ServiceStatus, Status, status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    """What ``build`` put together. ``run`` works until cancelled; ``status`` may be asked at any time."""
+
+    settings: Settings
+    keeper: InventoryKeeper
+    board: HealthBoard
+    publisher: SpecPublisher
+    plugins: Sequence[DevicePlugin]
+    supervisor: Supervisor = field(default_factory=Supervisor)
+    started: float = field(default_factory=time.time)
+
+    async def run(self) -> None:
+        await self.supervisor.run()
+
+    def status(self) -> Status:
+        stalled = self.keeper.stalled
+        return status(
+            version=importlib.metadata.version("gpu-node-agent"),
+            node=self.settings.node_name,
+            started=self.started,
+            inventory=self.keeper.inventory.value,
+            health=self.board.report.value,
+            resources=[_resource(plugin) for plugin in self.plugins],
+            cdi=self._cdi(),
+            services=self._services(),
+            stalled=f"the driver hangs in {stalled.call} since {stalled.seconds:.0f} s" if stalled else None,
+        )
+
+    def _cdi(self) -> CdiStatus:
+        published = self.publisher.published.value
+        return CdiStatus(
+            path=str(self.settings.paths.cdi_dir / file_name(KIND)),
+            kind=KIND,
+            devices=len(published.gpus),
+            notes=tuple(str(one) for one in published.left_out),
+            trouble=published.trouble,
+        )
+
+    def _services(self) -> list[ServiceStatus]:
+        return [
+            ServiceStatus(name=name, condition=state.condition, restarts=state.restarts, trouble=state.trouble)
+            for name, state in self.supervisor.states.value.items()
+        ]
+
+
+def _resource(plugin: DevicePlugin) -> ResourceStatus:
+    offer, registration = plugin.offer.value, plugin.server.registration.value
+    return ResourceStatus(
+        name=offer.resource,
+        phase=registration.phase,
+        detail=registration.detail,
+        registrations=registration.count,
+        devices=len(offer.devices),
+        healthy=sum(device.healthy for device in offer.devices),
+    )

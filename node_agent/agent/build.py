@@ -1,0 +1,105 @@
+"""Puts the agent together from its settings: the one place that names concrete classes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from node_agent.agent.agent import Agent
+from node_agent.cdi.hooks import find_hook_program
+from node_agent.cdi.names import qualified
+from node_agent.cdi.publisher import SpecPublisher
+from node_agent.cdi.roots import DriverRoots
+from node_agent.cdi.writer import SpecWriter
+from node_agent.config.settings import Settings
+from node_agent.deviceplugin.answer import Naming, answer
+from node_agent.deviceplugin.plugin import DevicePlugin
+from node_agent.hardware.inventory import InventoryKeeper
+from node_agent.hardware.names import NameFile
+from node_agent.hardware.nvml.provider import NvmlProvider
+from node_agent.hardware.sysfs import Sysfs
+from node_agent.health.board import HealthBoard
+from node_agent.health.verdicts import Policy
+from node_agent.health.watcher import HealthWatcher
+from node_agent.kit.lane import Lane
+from node_agent.reporting.server import StatusServer
+
+GPU_RESOURCE = "nvidia.com/gpu"
+
+
+@asynccontextmanager
+async def built(settings: Settings) -> AsyncIterator[Agent]:
+    """The agent, with its threads started and nothing else: ``run`` it. The threads end with the block."""
+    async with NvmlProvider(settings.paths.sysfs_root) as provider:
+        with Lane("files") as files:
+            yield _assemble(settings, provider, files)
+
+
+def _assemble(settings: Settings, provider: NvmlProvider, files: Lane) -> Agent:
+    paths = settings.paths
+    keeper = InventoryKeeper(
+        provider=provider,
+        sysfs=Sysfs(root=paths.sysfs_root),
+        names=NameFile(paths.state_dir / "names.json"),
+        period=settings.rescan_interval,
+    )
+    board = HealthBoard()
+    watcher = HealthWatcher(
+        inventory=keeper.inventory,
+        events=provider.events,
+        readings=provider.readings,
+        board=board,
+        policy=Policy(ignored=settings.health.ignored_xids),
+        on_change=keeper.rescan,
+        probe_seconds=settings.health.probe_interval,
+    )
+    roots = driver_roots(settings)
+    publisher = SpecPublisher(
+        inventory=keeper.inventory,
+        roots=roots,
+        writer=SpecWriter(paths.cdi_dir),
+        find_hook=lambda: find_hook_program(roots, settings.cdi_hook_path),
+        lane=files,
+    )
+    plugin = _gpu_plugin(settings, keeper, board, publisher)
+    agent = Agent(settings=settings, keeper=keeper, board=board, publisher=publisher, plugins=[plugin])
+    server = StatusServer(agent.status, paths.run_dir / "agent.sock", settings.http_address)
+    for name, run in (
+        ("inventory", keeper.run),
+        ("health", watcher.run),
+        ("cdi", publisher.run),
+        ("device-plugin", plugin.run),
+        ("status", server.run),
+    ):
+        agent.supervisor.add(name, run)
+    return agent
+
+
+def _gpu_plugin(
+    settings: Settings, keeper: InventoryKeeper, board: HealthBoard, publisher: SpecPublisher
+) -> DevicePlugin:
+    """Whole GPUs as ``nvidia.com/gpu``."""
+    naming = Naming(
+        qualified=qualified,
+        by_index=settings.device_id_strategy == "index",
+        annotation=f"{settings.cdi_annotation_prefix}node-agent_gpu",
+    )
+
+    needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
+    return DevicePlugin(
+        resource=GPU_RESOURCE,
+        folder=settings.paths.kubelet_dir / "device-plugins",
+        inventory=keeper.inventory,
+        health=board.report,
+        cdi=publisher.published if needs_cdi else None,
+        give=lambda devices: answer(devices, settings.device_list_strategies, naming),
+    )
+
+
+def driver_roots(settings: Settings) -> DriverRoots:
+    """Where the driver and its device nodes are, for the agent and on the host."""
+    return DriverRoots(
+        driver=settings.container_driver_root,
+        host_driver=settings.driver_root,
+        dev=settings.container_dev_root,
+        host_dev=settings.dev_root,
+        sysfs=settings.paths.sysfs_root,
+    )
