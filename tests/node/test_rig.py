@@ -1,7 +1,9 @@
 """The rig keeps its word: tests of the agent on a real node rest on what is shown here."""
 
 import json
+import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -14,7 +16,7 @@ from tests.node.rig.api import Api, ApiError
 from tests.node.rig.machine import Machine
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
-from tests.node.rig.waiting import NotYet, RigError, wait_until
+from tests.node.rig.waiting import NotYet, RigError, TimedOut, wait_until
 
 pytestmark = pytest.mark.node
 
@@ -104,8 +106,29 @@ def test_a_program_on_the_node_is_ended_and_its_exit_status_seen(node: RealNode)
     program = node.machine.start("agent", ["sh", "-c", script], environment={"NAME": "it"}, folder="/tmp")
     wait_until("it has begun", program.text)
     assert Path(f"/proc/{program.pid}/comm").read_text() == "sh\n"
+    with pytest.raises(RigError, match="a program named agent runs already"):
+        node.machine.start("agent", ["true"])
     assert program.stop() == 5
     assert program.text() == "began in /tmp as it\nended\n"
+
+
+def test_the_projects_own_code_runs_on_the_node_with_nothing_of_the_tests_environment(node: RealNode) -> None:
+    script = "import os, node_agent; print('PYTEST_CURRENT_TEST' in os.environ, os.path.exists('/run/containerd/s'))"
+    assert node.machine.run([sys.executable, "-c", script]) == "False True\n"
+    assert "PYTEST_CURRENT_TEST" in os.environ
+
+
+def test_a_port_on_the_node_is_reached_at_its_address(node: RealNode) -> None:
+    node.machine.start("speaker", ["busybox", "nc", "-l", "-p", "9400", "-e", "echo", "metrics"])
+
+    def said() -> bytes:
+        try:
+            with socket.create_connection((node.machine.address, 9400), timeout=5) as connection:
+                return connection.recv(100)
+        except ConnectionRefusedError as error:
+            raise NotYet(str(error)) from error
+
+    assert wait_until("the speaker listens", said) == b"metrics\n"
 
 
 def test_what_a_test_has_made_is_gone_after_it(node: RealNode) -> None:
@@ -189,9 +212,9 @@ def test_waiting_in_vain_says_for_what_and_what_was_seen_last() -> None:
     def never() -> None:
         raise NotYet("the third step is missing")
 
-    with pytest.raises(RigError, match=r"waited 0 s in vain for this: all steps; the third step is missing"):
+    with pytest.raises(TimedOut, match=r"waited 0 s in vain for this: all steps; the third step is missing"):
         wait_until("all steps", never, timeout=0)
-    with pytest.raises(RigError, match="the last answer was ''"):
+    with pytest.raises(TimedOut, match="the last answer was ''"):
         wait_until("an answer", str, timeout=0)
 
 

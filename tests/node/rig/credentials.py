@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from tests.node.rig.machine import run
+from tests.node.rig.command import run
 
 # The names and groups that Kubernetes' built-in roles are bound to.
 IDENTITIES = {

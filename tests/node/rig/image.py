@@ -8,11 +8,12 @@ import io
 import json
 import platform
 import shutil
-import subprocess
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.node.rig.command import run
 
 BUSYBOX = "rig.local/busybox:1"
 PAUSE = "rig.local/pause:1"
@@ -53,8 +54,8 @@ def fill_with_busybox(folder: Path) -> None:
     binaries.mkdir(parents=True)
     (folder / "tmp").mkdir()
     (folder / "tmp").chmod(0o1777)
-    busybox = shutil.copy(str(shutil.which("busybox")), binaries)
-    applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
+    busybox = shutil.copy(str(shutil.which("busybox")), str(binaries))
+    applets = run([busybox, "--list"]).split()
     for applet in set(applets) - {"busybox"}:
         (binaries / applet).symlink_to("busybox")
 

@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import Self
 
 from tests.node.rig import traces
+from tests.node.rig.command import run
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import RigError
 
@@ -84,7 +85,9 @@ class Machine:
     def start(
         self, name: str, command: Sequence[str], *, environment: Mapping[str, str] | None = None, folder: str = "/"
     ) -> Program:
-        """Start a program under a name of the caller's choice; a second start under it appends to the same log."""
+        """Start a program under a name of the caller's choice, by which its log is named and appended to."""
+        if name in self.programs and self.programs[name].running:
+            raise RigError(f"a program named {name} runs already: stop it, or choose another name")
         log = self.logs / f"{name}.log"
         with log.open("ab") as output:
             entry = subprocess.Popen(
@@ -147,17 +150,6 @@ class Machine:
         run(["ip", "link", "set", link, "up"])
         self.run(["ip", "address", "add", f"{self.address}/{subnet.prefixlen}", "dev", "eth0"])
         self.run(["ip", "link", "set", "eth0", "up"])
-
-
-def run(command: Sequence[str], *, timeout: float = 30) -> str:
-    """Run a command to its end and return its output; a RigError has what it said when it fails."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
-    except subprocess.TimeoutExpired as error:
-        raise RigError(f"`{' '.join(command)}` did not end within {timeout:g} s") from error
-    if done.returncode:
-        raise RigError(f"`{' '.join(command)}` failed with status {done.returncode}:\n{done.stdout}{done.stderr}")
-    return done.stdout
 
 
 def _free_subnet() -> ipaddress.IPv4Network:

@@ -33,7 +33,7 @@ from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.machine import SEARCH_PATH, Machine
 from tests.node.rig.pods import Pods
 from tests.node.rig.program import Program
-from tests.node.rig.waiting import NotYet, RigError, wait_until
+from tests.node.rig.waiting import NotYet, RigError, TimedOut, wait_until
 
 HOSTNAME = "rig-node"
 IMAGES = {image.BUSYBOX: ["sh"], image.PAUSE: ["sleep", "1000000"]}
@@ -233,7 +233,7 @@ class RealNode:
 
         try:
             wait_until(what, met, timeout=timeout)
-        except RigError as error:
+        except TimedOut as error:
             raise RigError(f"{error}\n{program.tail()}") from error
 
 

@@ -5,9 +5,9 @@
 
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
+from tests.node.rig.command import run
 from tests.node.rig.waiting import RigError
 
 CNI_PLUGINS = Path("/usr/lib/cni")
@@ -47,9 +47,4 @@ def _install(packages: list[str]) -> None:
     if shutil.which("apt-get") is None:
         raise RigError(f"this machine has no apt-get: install what Debian calls {' '.join(packages)}")
     for arguments in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
-        command = ["apt-get", "--quiet", *arguments]
-        done = subprocess.run(
-            command, env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            raise RigError(f"`{' '.join(command)}` failed:\n{done.stdout}{done.stderr}")
+        run(["apt-get", "--quiet", *arguments], timeout=600, environment={"DEBIAN_FRONTEND": "noninteractive"})

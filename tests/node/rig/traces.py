@@ -85,8 +85,8 @@ def _processes(name: str) -> list[str]:
     """The processes that see mounts of the machine's folder, which those of no other machine do."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
-        # Gone while it was looked at: the usual case here.
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        # A process that ends while it is looked at answers with one of several errors.
+        with contextlib.suppress(OSError):
             if name in (process / "mountinfo").read_text():
                 found.append(f"process {process.name}: {(process / 'cmdline').read_text()}")
     return found

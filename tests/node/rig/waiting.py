@@ -15,12 +15,16 @@ class RigError(Exception):
     """The rig could not do what a test asked of it; the message says what, and shows what the machine said."""
 
 
+class TimedOut(RigError):
+    """A condition has not come to hold in its time."""
+
+
 class NotYet(Exception):
     """Raised by a condition that does not hold yet; its message says what is still missing."""
 
 
 def wait_until(what: str, condition: Callable[[], T], *, timeout: float = 30, every: float = 0.1) -> T:
-    """Ask ``condition`` until it returns something true and return that; a RigError after ``timeout`` seconds.
+    """Ask ``condition`` until it returns something true and return that; TimedOut after ``timeout`` seconds.
 
     A condition that can say why it does not hold raises NotYet, and the error repeats its last words. Any other
     exception of the condition passes through at once.
@@ -34,5 +38,5 @@ def wait_until(what: str, condition: Callable[[], T], *, timeout: float = 30, ev
         except NotYet as reason:
             seen = str(reason)
         if time.monotonic() >= deadline:
-            raise RigError(f"waited {timeout:g} s in vain for this: {what}; {seen}")
+            raise TimedOut(f"waited {timeout:g} s in vain for this: {what}; {seen}")
         time.sleep(every)
