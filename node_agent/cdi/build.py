@@ -126,7 +126,7 @@ def common_edits(nodes: DeviceNodes, files: DriverFiles, hook: HookProgram | Non
 
 
 def _common_arguments(files: DriverFiles, folders: Iterable[str]) -> dict[str, list[str]]:
-    links = ((f"{lib.folder}/{link}", target) for lib in files.libraries for link, target in lib.links.items())
+    links = ((str(lib.folder / link), target) for lib in files.libraries for link, target in lib.links.items())
     return {
         CREATE_SYMLINKS: link_arguments(links),
         ENABLE_CUDA_COMPAT: [f"--host-driver-version={files.version}"],

@@ -22,6 +22,8 @@ _ELF64, _LITTLE_ENDIAN = 2, 1
 _LOAD, _DYNAMIC = 1, 2
 _NO_MORE, _STRINGS, _SONAME = 0, 5, 14
 _LONGEST_NAME = 256
+_PAST_THE_END = 1 << 40
+_LARGEST_PART = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +54,7 @@ def read(path: Path) -> SharedLibrary | None:
             return SharedLibrary(
                 machine=MACHINES[machine], soname=_soname(file, _segments(file, segments, size, count))
             )
-        except (struct.error, OverflowError):
+        except struct.error:
             return None
 
 
@@ -88,5 +90,6 @@ def _file_offset(segments: list[_Segment], address: int) -> int:
 
 
 def _at(file: BufferedReader, offset: int, size: int) -> bytes:
-    file.seek(offset)
-    return file.read(size)
+    # A damaged header can name offsets that no file system takes, and sizes that no memory holds.
+    file.seek(min(offset, _PAST_THE_END))
+    return file.read(min(size, _LARGEST_PART))

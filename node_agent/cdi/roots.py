@@ -66,7 +66,7 @@ class DriverRoots:
             if links > _LINKS_LIMIT:
                 raise OSError(f"{self.driver_file(place)}: links go round in circles")
             found = PurePosixPath("/") if target.is_absolute() else found
-            todo.extendleft(reversed([part for part in target.parts if part != "/"]))
+            todo.extendleft(reversed([part for part in target.parts if part.strip("/")]))
         return found
 
 
