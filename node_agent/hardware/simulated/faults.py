@@ -286,5 +286,6 @@ def _choose(what: str, value: _Value, choices: Collection[object]) -> _Value:
         return value
     names = [str(choice) for choice in choices]
     if len(names) > MOST_NAMES:
-        names = [f"{names[0]} to {names[-1]}"] if isinstance(choices, range) else get_close_matches(str(value), names)
-    raise SimulationError(f"no {what} is {value!r}; there are {', '.join(names) or 'none like it'}")
+        near = get_close_matches(str(value), names, cutoff=0.0)
+        names = [f"{names[0]} to {names[-1]}"] if isinstance(choices, range) else ["for instance " + near[0], *near[1:]]
+    raise SimulationError(f"no {what} is {value!r}; there are {', '.join(names) or 'none'}")

@@ -133,7 +133,7 @@ class InfoRom(Strict, frozen=True):
 
 
 class MigProfile(Strict, frozen=True):
-    """A shape that a GPU can be cut to; ``size`` and ``starts`` count memory slices, ``kind`` is NVML's profile enum."""
+    """A shape to cut a GPU to; ``size`` and ``starts`` count memory slices, ``kind`` is a name in NVML's enumeration."""
 
     name: str
     kind: str
@@ -193,7 +193,6 @@ class Board(Strict, frozen=True, kw_only=True):
     serial: bool = True
     vbios: str
     board_part_number: str | None = None
-    gpu_part_number: str | None = None
     inforom: InfoRom | None = None
     unsupported: tuple[str, ...] = ()
     unsupported_fields: tuple[int, ...] = ()

@@ -122,13 +122,15 @@ def _switches(profile: NodeProfile) -> Entries:
             yield _on_bus(bus, path)
 
 
-PARAMS = """\
-ModifyDeviceFiles: 1
-DeviceFileUID: 0
-DeviceFileGID: 0
-DeviceFileMode: 438
-ImexChannelCount: 2048
-ExcludedGpus: \"\""""
+# What a container toolkit reads of the module's parameters; the rest is not simulated.
+PARAMS = {
+    "ModifyDeviceFiles": 1,
+    "DeviceFileUID": 0,
+    "DeviceFileGID": 0,
+    "DeviceFileMode": 0o666,
+    "ImexChannelCount": 2048,
+    "ExcludedGpus": '""',
+}
 
 
 def _module(driver: Driver) -> Entries:
@@ -140,7 +142,7 @@ def _module(driver: Driver) -> Entries:
     yield "sys/module/nvidia/version", _text(version)
     yield "sys/module/nvidia/initstate", _text("live")
     yield "proc/driver/nvidia/version", _text(f"{banner}\nGCC version:  13.3.0")
-    yield "proc/driver/nvidia/params", _text(PARAMS)
+    yield "proc/driver/nvidia/params", _text("\n".join(f"{key}: {value}" for key, value in PARAMS.items()))
     yield "proc/devices", _text(f"Character devices:\n{listed}\n\nBlock devices:\n259 blkext")
     yield "proc/driver/nvidia-caps/mig-minors", File(content=_mig_minors())
     yield "proc/driver/nvidia-caps/nvlink-minors", _text("fabric-mgmt 0")
