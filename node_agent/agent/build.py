@@ -1,11 +1,13 @@
 """Puts the agent together from its settings: the one place that names concrete classes."""
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from node_agent.agent.agent import Agent
 from node_agent.cdi.hooks import find_hook_program
 from node_agent.cdi.names import qualified
+from node_agent.cdi.nodes import Stat
 from node_agent.cdi.publisher import SpecPublisher
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
@@ -26,14 +28,17 @@ GPU_RESOURCE = "nvidia.com/gpu"
 
 
 @asynccontextmanager
-async def built(settings: Settings) -> AsyncIterator[Agent]:
-    """The agent, with its threads started and nothing else: ``run`` it. The threads end with the block."""
+async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent]:
+    """The agent, with its threads started and nothing else: ``run`` it. The threads end with the block.
+
+    ``stat`` looks at device nodes: another than the system's where a simulated node has only placeholders of them.
+    """
     async with NvmlProvider(settings.paths.sysfs_root) as provider:
         with Lane("files") as files:
-            yield _assemble(settings, provider, files)
+            yield _assemble(settings, provider, files, stat)
 
 
-def _assemble(settings: Settings, provider: NvmlProvider, files: Lane) -> Agent:
+def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Stat) -> Agent:
     paths = settings.paths
     keeper = InventoryKeeper(
         provider=provider,
@@ -58,6 +63,7 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane) -> Agent:
         writer=SpecWriter(paths.cdi_dir),
         find_hook=lambda: find_hook_program(roots, settings.cdi_hook_path),
         lane=files,
+        stat=stat,
     )
     plugin = _gpu_plugin(settings, keeper, board, publisher)
     agent = Agent(settings=settings, keeper=keeper, board=board, publisher=publisher, plugins=[plugin])

@@ -4,6 +4,7 @@ A spec that is good is never replaced because something could not be read: until
 offered, and containers that run keep what they have. Only a driver that answers and lists no GPU removes the spec.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from node_agent.cdi.build import Built, node_spec
 from node_agent.cdi.driver import find_driver_files
 from node_agent.cdi.hooks import HookProgram
 from node_agent.cdi.left_out import LeftOut
-from node_agent.cdi.nodes import find_device_nodes
+from node_agent.cdi.nodes import Stat, find_device_nodes
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.errors import CdiError
@@ -37,7 +38,10 @@ class Published:
 
 
 class SpecPublisher:
-    """Publishes the spec of the inventory's GPUs; file work is done on ``lane``, since disks may hang."""
+    """Publishes the spec of the inventory's GPUs; file work is done on ``lane``, since disks may hang.
+
+    ``stat`` looks at device nodes.
+    """
 
     def __init__(
         self,
@@ -47,12 +51,14 @@ class SpecPublisher:
         writer: SpecWriter,
         find_hook: Callable[[], HookProgram | None],
         lane: Lane,
+        stat: Stat = os.stat,
     ) -> None:
         self._inventory = inventory
         self._roots = roots
         self._writer = writer
         self._find_hook = find_hook
         self._lane = lane
+        self._stat = stat
         self.published = Latest(Published())
 
     async def run(self) -> None:
@@ -83,7 +89,7 @@ class SpecPublisher:
                 log.info("CDI spec removed: the node has no GPU")
             return Built(spec=None)
         files = find_driver_files(self._roots, inventory.driver.version)
-        built = node_spec(inventory, find_device_nodes(self._roots, inventory), files, self._find_hook())
+        built = node_spec(inventory, find_device_nodes(self._roots, inventory, self._stat), files, self._find_hook())
         if built.spec is not None and self._writer.write(built.spec):
             log.info("CDI spec written", kind=built.spec.kind, devices=len(built.spec.devices))
         return built
