@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from node_agent.errors import SimulationError
-from node_agent.hardware.simulated.commands import parse
+from node_agent.hardware.simulated.commands import carry_out
 from node_agent.hardware.simulated.faults import Faults
 from node_agent.hardware.simulated.node import SimulatedNode
 from node_agent.kit import unix
@@ -108,7 +108,7 @@ class _Conversation(socketserver.StreamRequestHandler):
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:
-            parse(msgspec.json.decode(line)).apply(self.server.faults)
+            carry_out(self.server.faults, msgspec.json.decode(line))
         except msgspec.DecodeError as error:
             return {"error": f"a request is one line of JSON: {error}"}
         except SimulationError as error:

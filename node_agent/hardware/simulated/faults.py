@@ -4,10 +4,11 @@ Each method either changes the node or raises SimulationError with the valid cho
 """
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from difflib import get_close_matches
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
+import msgspec
 import pynvml
 
 from node_agent.errors import SimulationError
@@ -21,6 +22,9 @@ from node_agent.hardware.simulated.profile import nvml_members
 from node_agent.hardware.simulated.returns import error_names
 
 GpuSelector = int | str
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+NotNegative = Annotated[int, msgspec.Meta(ge=0)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
 _Value = TypeVar("_Value")
 
 FELL_OFF_THE_BUS = 79
@@ -126,12 +130,23 @@ class Faults:
         with self._driver.changed:
             found.set_load(load)
 
-    def start_process(self, gpu: GpuSelector, process: Process) -> None:
-        """Let a process use a GPU; a GPU or MIG device in use refuses to be changed."""
+    def start_process(
+        self,
+        gpu: GpuSelector,
+        pid: Positive,
+        *,
+        kind: str = "compute",
+        memory: NotNegative | None = None,
+        instance: int | None = None,
+        compute_instance: int | None = None,
+    ) -> None:
+        """Let a process use a GPU or one of its MIG devices, which then refuse to be changed; ``memory`` is in bytes."""
         found = self.gpu(gpu)
-        _choose("kind of process", process.kind, PROCESS_KINDS)
+        _choose("kind of process", kind, PROCESS_KINDS)
         with self._driver.changed:
-            found.processes.append(process)
+            found.processes.append(
+                Process(pid=pid, kind=kind, memory=memory, instance=instance, compute_instance=compute_instance)
+            )
 
     def stop_process(self, gpu: GpuSelector, pid: int) -> None:
         found = self.gpu(gpu)
@@ -141,7 +156,7 @@ class Faults:
 
     # Memory
 
-    def ecc(self, gpu: GpuSelector, kind: str, count: int = 1, *, location: str = "dram") -> None:
+    def ecc(self, gpu: GpuSelector, kind: str, count: Positive = 1, *, location: str = "dram") -> None:
         """Count errors, ``corrected`` or ``uncorrected``, since the last reset and for the GPU's life time."""
         found = self.gpu(gpu)
         error = ERROR_KINDS[_choose("kind of memory error", kind, ERROR_KINDS)]
@@ -156,11 +171,11 @@ class Faults:
         self,
         gpu: GpuSelector,
         *,
-        correctable: int | None = None,
-        uncorrectable: int | None = None,
+        correctable: NotNegative | None = None,
+        uncorrectable: NotNegative | None = None,
         pending: bool | None = None,
         failure: bool | None = None,
-        spent: dict[str, int] | None = None,
+        spent: dict[str, NotNegative] | None = None,
     ) -> None:
         """Set what is given of a GPU's row remapping; ``spent`` counts banks by what they have left."""
         found = self.gpu(gpu)
@@ -173,7 +188,9 @@ class Faults:
                 if value is not None:
                     setattr(found.remapping, name, value)
 
-    def retire_pages(self, gpu: GpuSelector, cause: str, addresses: Collection[int], *, pending: bool = True) -> None:
+    def retire_pages(
+        self, gpu: GpuSelector, cause: str, addresses: Sequence[NotNegative], *, pending: bool = True
+    ) -> None:
         """Retire memory pages; they stay in use until the next reset while ``pending``."""
         found = self.gpu(gpu)
         number = PAGE_CAUSES[_choose("cause", cause, PAGE_CAUSES)]
@@ -192,7 +209,7 @@ class Faults:
             if found.peer is not None and found.peer_link is not None:
                 self._driver.gpus[found.peer].links[found.peer_link].up = up
 
-    def link_errors(self, gpu: GpuSelector, link: int, counter: str, count: int) -> None:
+    def link_errors(self, gpu: GpuSelector, link: int, counter: str, count: Positive = 1) -> None:
         """Add to an error counter of an NVLink."""
         found = self._link(self.gpu(gpu), link)
         number = LINK_COUNTERS[_choose("link counter", counter, LINK_COUNTERS)]
@@ -206,8 +223,8 @@ class Faults:
         state: str | None = None,
         status: str | int | None = None,
         summary: str | None = None,
-        health_mask: int | None = None,
-        clique: int | None = None,
+        health_mask: NotNegative | None = None,
+        clique: NotNegative | None = None,
         cluster: uuid.UUID | None = None,
     ) -> None:
         """Set what is given of the fabric's state, as one GPU sees it or as all do."""
@@ -228,11 +245,15 @@ class Faults:
 
     # Calls and the driver
 
-    def fail(self, call: str, code: str | int, *, gpu: GpuSelector | None = None, times: int | None = None) -> None:
+    def fail(
+        self, call: str, code: str | int, *, gpu: GpuSelector | None = None, times: Positive | None = None
+    ) -> None:
         """Let a C function fail with an NVML error, such as ``UNKNOWN`` or 999, ``times`` times or until cleared."""
         self._add(CallFault(call=call, gpu=self._optional(gpu), error=_error_name(code), times=times))
 
-    def hang(self, call: str, seconds: float, *, gpu: GpuSelector | None = None, times: int | None = None) -> None:
+    def hang(
+        self, call: str, seconds: Seconds, *, gpu: GpuSelector | None = None, times: Positive | None = None
+    ) -> None:
         """Let a C function take so long to answer, ``times`` times or until cleared; clearing ends the wait."""
         self._add(CallFault(call=call, gpu=self._optional(gpu), hang_seconds=seconds, times=times))
 
@@ -285,7 +306,9 @@ def _choose(what: str, value: _Value, choices: Collection[object]) -> _Value:
     if value in choices:
         return value
     names = [str(choice) for choice in choices]
-    if len(names) > MOST_NAMES:
+    if names and isinstance(choices, range):
+        names = [f"{names[0]} to {names[-1]}"]
+    elif len(names) > MOST_NAMES:
         near = get_close_matches(str(value), names, cutoff=0.0)
-        names = [f"{names[0]} to {names[-1]}"] if isinstance(choices, range) else ["for instance " + near[0], *near[1:]]
+        names = [f"for instance {near[0]}", *near[1:]]
     raise SimulationError(f"no {what} is {value!r}; there are {', '.join(names) or 'none'}")

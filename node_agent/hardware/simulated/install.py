@@ -15,15 +15,16 @@ def install(node: SimulatedNode) -> Iterator[SimulatedNode]:
     The binding loads the real library only while ``nvmlLib`` is None, and keeps every function it has ever looked up,
     so its cache is emptied on both sides.
     """
-    before = pynvml.nvmlLib
-    _replace(node.library)
+    before = pynvml.nvmlLib, pynvml._nvmlLib_refcount
+    _replace(node.library, 0)
     try:
         yield node
     finally:
-        _replace(before)
+        _replace(*before)
 
 
-def _replace(library: object) -> None:
+def _replace(library: object, users: int) -> None:
     with pynvml.libLoadLock:
         pynvml.nvmlLib = library
+        pynvml._nvmlLib_refcount = users
         pynvml._nvmlGetFunctionPointer_cache.clear()

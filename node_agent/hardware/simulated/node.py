@@ -1,11 +1,13 @@
 """A simulated node: its library, its faults and its files, grown from one profile."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from node_agent.errors import SimulationError
 from node_agent.hardware.simulated.driver import Driver
 from node_agent.hardware.simulated.faults import Faults
 from node_agent.hardware.simulated.library import Library
+from node_agent.hardware.simulated.library.calls import CALLS
 from node_agent.hardware.simulated.profile import NodeProfile
 from node_agent.hardware.simulated.tree import DeviceNodes, write_tree
 
@@ -18,6 +20,7 @@ class SimulatedNode:
             self._driver = Driver(profile)
         except ValueError as error:
             raise SimulationError(f"profile {profile.name}: {error}") from error
+        _require_known_calls(profile)
         self.profile = profile
         self.library = Library(self._driver)
         self.faults = Faults(self._driver)
@@ -26,3 +29,12 @@ class SimulatedNode:
         """Write the /sys, /proc, /dev and driver files that the node has now below ``root``; see ``tree``."""
         with self._driver.changed:
             write_tree(self._driver, root, devices)
+
+
+def _require_known_calls(profile: NodeProfile) -> None:
+    """A profile that takes away a call which is not simulated has misspelt it."""
+    named = {f"boards.{name}.unsupported": board.unsupported for name, board in profile.boards.items()}
+    for path, calls in {**named, "driver.missing_symbols": profile.driver.missing_symbols}.items():
+        for call in sorted(set(calls) - CALLS.keys()):
+            near = ", ".join(get_close_matches(call, CALLS)) or "nothing like it"
+            raise SimulationError(f"profile {profile.name}: {path}: no call is {call!r}; there is {near}")

@@ -7,6 +7,8 @@ state that grows from a profile is in ``gpu`` and ``driver``.
 """
 
 import uuid
+from collections.abc import Mapping
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -33,7 +35,8 @@ class Strict(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of everything read from YAML."""
 
 
-def nvml_members(prefix: str) -> dict[str, int]:
+@cache
+def nvml_members(prefix: str) -> Mapping[str, int]:
     """An NVML enumeration by the names that profiles and faults use: ``gpu-reset`` for ``…_GPU_RESET``."""
     members = {key.removeprefix(prefix): value for key, value in vars(pynvml).items() if key.startswith(prefix)}
     return {
@@ -133,7 +136,7 @@ class InfoRom(Strict, frozen=True):
 
 
 class MigProfile(Strict, frozen=True):
-    """A shape to cut a GPU to; ``size`` and ``starts`` count memory slices, ``kind`` is a name in NVML's enumeration."""
+    """A shape to cut a GPU to: ``size`` and ``starts`` in memory slices, ``kind`` a member of NVML's enumeration."""
 
     name: str
     kind: str

@@ -9,6 +9,7 @@ from node_agent.hardware.simulated.profile import nvml_constant
 from node_agent.hardware.simulated.returns import NvmlReturn
 
 NVIDIA_VENDOR = 0x10DE
+VGA_CONTROLLER = 0x030000
 
 
 def pci_fields(bus: str) -> dict[str, str | int]:
@@ -98,6 +99,17 @@ def nvmlDeviceGetCudaComputeCapability(gpu: SimulatedGpu) -> tuple[int, int]:
 @call()
 def nvmlDeviceGetNumGpuCores(gpu: SimulatedGpu) -> int:
     return gpu.board.sms * gpu.board.cores_per_sm
+
+
+@call(also=["nvmlDeviceGetDisplayActive"])
+def nvmlDeviceGetDisplayMode(gpu: SimulatedGpu) -> int:
+    """A GPU of the VGA class drives a display."""
+    return int(gpu.board.pci.class_code == VGA_CONTROLLER)
+
+
+@call()
+def nvmlDeviceGetC2cModeInfoV(gpu: SimulatedGpu) -> dict[str, int]:
+    return {"isC2cEnabled": int(gpu.board.coherent)}
 
 
 @call()

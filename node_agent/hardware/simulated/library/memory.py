@@ -1,12 +1,13 @@
 """C functions about memory and about the processes that use it."""
 
+import time
 from typing import Any
 
 import pynvml
 
 from node_agent.hardware.simulated.events import NO_INSTANCE
 from node_agent.hardware.simulated.gpu import MigDevice, Process, SimulatedGpu
-from node_agent.hardware.simulated.library.calls import Device, Sized, call
+from node_agent.hardware.simulated.library.calls import Device, Sized, Target, call, fill
 from node_agent.hardware.simulated.profile import MIB, Memory
 from node_agent.hardware.simulated.returns import NvmlReturn
 
@@ -57,6 +58,20 @@ def nvmlDeviceGetGraphicsRunningProcesses_v3(device: Device) -> Sized:
 @call(also=["nvmlDeviceGetMPSComputeRunningProcesses_v2"])
 def nvmlDeviceGetMPSComputeRunningProcesses_v3(device: Device) -> Sized:
     return _processes(device, "mps")
+
+
+@call()
+def nvmlDeviceGetProcessUtilization(gpu: SimulatedGpu, samples: Target, count: Target, since: int) -> None:
+    """One sample for each process; the GPU's load is shared out evenly. NOT_FOUND when nobody runs."""
+    running = gpu.processes
+    if not running:
+        raise NvmlReturn("NOT_FOUND")
+    room, count.value = count.value, len(running)
+    if samples is None or room < len(running):
+        raise NvmlReturn("INSUFFICIENT_SIZE")
+    share = round(100 * gpu.load) // len(running)
+    for sample, process in zip(samples, running, strict=False):
+        fill(sample, {"pid": process.pid, "timeStamp": time.time_ns() // 1000, "smUtil": share, "memUtil": share})
 
 
 @call()

@@ -7,6 +7,7 @@ from itertools import product
 from node_agent.hardware.simulated.driver import Driver
 from node_agent.hardware.simulated.gpu import SimulatedGpu
 from node_agent.hardware.simulated.library.identity import NVIDIA_VENDOR
+from node_agent.hardware.simulated.library.readings import PCIE_MBITS_PER_LANE
 from node_agent.hardware.simulated.links import root_complex
 from node_agent.hardware.simulated.profile import GpuPlace, NodeProfile
 from node_agent.hardware.simulated.tree.entries import CharDevice, Entry, File, Folder, Link
@@ -27,8 +28,6 @@ DYNAMIC_MAJORS = {
 CONFIG_MINOR, MONITOR_MINOR, FIRST_INSTANCE_MINOR = 1, 2, 3
 MOST_GPUS, INSTANCES, COMPUTE_INSTANCES = 32, 15, 8
 ROOT_ONLY, EVERYBODY = 0o400, 0o444
-
-_GT_PER_SECOND = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 
 Entries = Iterator[tuple[str, Entry]]
 
@@ -105,11 +104,15 @@ def _pcie_values(gpu: SimulatedGpu) -> dict[str, str | int]:
     if pcie is None:
         return {}
     return {
-        "current_link_speed": f"{_GT_PER_SECOND[pcie.idle_generation]} GT/s PCIe",
+        "current_link_speed": _pcie_speed(pcie.idle_generation),
         "current_link_width": pcie.width,
-        "max_link_speed": f"{_GT_PER_SECOND[pcie.generation]} GT/s PCIe",
+        "max_link_speed": _pcie_speed(pcie.generation),
         "max_link_width": pcie.width,
     }
+
+
+def _pcie_speed(generation: int) -> str:
+    return f"{PCIE_MBITS_PER_LANE[generation] / 1000:.1f} GT/s PCIe"
 
 
 def _switches(profile: NodeProfile) -> Entries:
