@@ -9,6 +9,10 @@ from pathlib import Path
 from tests.node.rig.waiting import NotYet, RigError, wait_until
 
 
+class Ended(RigError):
+    """A program that was to run has ended."""
+
+
 class Program:
     """A program in a session of its own, with both of its outputs in ``log``.
 
@@ -27,7 +31,7 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """The process id as seen from outside the machine; a RigError when the program has ended."""
+        """The process id as seen from outside the machine; Ended when there is none."""
         return wait_until(f"{self.name} has started", self._child, timeout=5, every=0.01)
 
     def send(self, number: signal.Signals) -> None:
@@ -38,12 +42,13 @@ class Program:
 
         A program that has not ended ``within`` seconds is killed, and that is a RigError.
         """
-        if self.running:
+        # It may end by itself at any moment up to the signal.
+        with contextlib.suppress(Ended, ProcessLookupError):
             self.send(number)
         try:
             return self.wait(within)
         except RigError:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(Ended, ProcessLookupError):
                 self.send(signal.SIGKILL)
             self._entry.wait()
             raise
@@ -56,9 +61,9 @@ class Program:
             raise RigError(f"{self.name} has not ended within {timeout:g} s:\n{self.tail()}") from error
 
     def require_running(self) -> None:
-        """A RigError with the end of the log when the program has ended."""
+        """Ended, with the end of the log, when the program does not run any more."""
         if not self.running:
-            raise RigError(f"{self.name} has ended with status {self._entry.returncode}:\n{self.tail()}")
+            raise Ended(f"{self.name} has ended with status {self._entry.returncode}:\n{self.tail()}")
 
     def text(self) -> str:
         """Everything that was written to the log so far."""
