@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.rig import traces
+from tests.node.rig import packages, traces
 from tests.node.rig.api import Api, ApiError
 from tests.node.rig.machine import Machine
 from tests.node.rig.node import RealNode
@@ -174,6 +174,22 @@ def test_a_program_that_fails_shows_the_end_of_its_log(node: RealNode) -> None:
     assert program.wait() == 4
     with pytest.raises(RigError, match=r"status 4:\n(.|\n)*out of luck"):
         program.require_running()
+
+
+def test_a_component_that_refuses_to_start_is_an_error_with_the_end_of_its_log() -> None:
+    node = RealNode(kubelet_settings={"maxPods": -1})
+    with pytest.raises(RigError, match=r"kubelet has ended with status 1:\n(.|\n)*maxPods"), node:
+        pass
+    assert traces.of(node.machine.name) == []
+
+
+def test_what_the_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RigError, match="no `go` on PATH"):
+        packages.ensure()
+    (tmp_path / "go").touch(mode=0o755)
+    with pytest.raises(RigError, match="no apt-get: install what Debian calls runc busybox-static"):
+        packages.ensure()
 
 
 def test_a_machine_leaves_nothing_when_it_is_closed() -> None:
