@@ -5,6 +5,7 @@ Everything is guarded by ``changed``, a condition that also wakes the waiters.
 """
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from node_agent.hardware.simulated.events import Event, EventSet
@@ -53,6 +54,7 @@ class Driver:
         self.event_sets: dict[int, EventSet] = {}
         self.call_faults: list[CallFault] = []
         self.module = "loaded"
+        self.followers: list[Callable[[], None]] = []
         self._visible: list[SimulatedGpu] = []
         self._initialised = 0
         self._loads = 0
@@ -94,7 +96,13 @@ class Driver:
             gpu.reset()
             if gpu.mig and gpu.mig.table.resetless:
                 gpu.mig.set_mode(False)
+        self.hardware_changed()
+
+    def hardware_changed(self) -> None:
+        """Say that GPUs, instances or the module came or went: who keeps files of them brings those up to date."""
         self.changed.notify_all()
+        for follow in self.followers:
+            follow()
 
     def visible(self) -> list[SimulatedGpu]:
         """The GPUs in index order, as the last initialisation found them."""

@@ -107,13 +107,14 @@ class Faults:
         found = self.gpu(gpu)
         with self._driver.changed:
             found.reset()
+            self._driver.hardware_changed()
 
     def unplug(self, gpu: GpuSelector) -> None:
         """Remove a GPU: calls on it fail, and the library's next initialisation does not find it."""
         found = self.gpu(gpu)
         with self._driver.changed:
             found.plugged = False
-            self._driver.changed.notify_all()
+            self._driver.hardware_changed()
 
     def plug(self, gpu: GpuSelector) -> None:
         """Put a GPU back; the library's next initialisation finds it."""
@@ -121,6 +122,7 @@ class Faults:
         with self._driver.changed:
             found.reset()
             found.plugged = True
+            self._driver.hardware_changed()
 
     def load(self, gpu: GpuSelector, load: float) -> None:
         """Set how busy a GPU is, from 0 to 1; power, heat, clocks and counters follow."""
@@ -140,7 +142,7 @@ class Faults:
         instance: int | None = None,
         compute_instance: int | None = None,
     ) -> None:
-        """Let a process use a GPU or one of its MIG devices, which then refuse to be changed; ``memory`` is in bytes."""
+        """Let a process use a GPU or one of its MIG devices, which then refuses to change; ``memory`` is in bytes."""
         found = self.gpu(gpu)
         _choose("kind of process", kind, PROCESS_KINDS)
         with self._driver.changed:

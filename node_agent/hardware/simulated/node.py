@@ -1,6 +1,7 @@
 """A simulated node: its library, its faults and its files, grown from one profile."""
 
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from node_agent.errors import SimulationError
@@ -26,9 +27,10 @@ class SimulatedNode:
         self.faults = Faults(self._driver)
 
     def write_tree(self, root: Path, *, devices: DeviceNodes = "auto") -> None:
-        """Write the /sys, /proc, /dev and driver files that the node has now below ``root``; see ``tree``."""
+        """Write the node's /sys, /proc, /dev and driver files below ``root`` and keep them up to date; see ``tree``."""
         with self._driver.changed:
             write_tree(self._driver, root, devices)
+            self._driver.followers.append(partial(write_tree, self._driver, root, devices))
 
 
 def _require_known_calls(profile: NodeProfile) -> None:

@@ -308,3 +308,4 @@ def _devices_in(owned: OwnedInstance) -> list[MigDevice]:
 
 def _announce(driver: Driver, gpu: SimulatedGpu) -> None:
     driver.report(Event(gpu=gpu, type=pynvml.nvmlEventMigConfigChange))
+    driver.hardware_changed()
