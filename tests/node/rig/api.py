@@ -9,7 +9,7 @@ import json
 import ssl
 import urllib.parse
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,10 @@ class Api:
         self._kinds: dict[str, Kind] = {}
 
     def create(self, manifest: Object) -> Object:
-        """Make an object from its manifest; returns it as it was stored."""
-        metadata = manifest["metadata"]
-        path = self.kind(manifest["kind"]).path(metadata.get("namespace", "default"))
+        """Make an object from its manifest, in the manifest's own version; returns it as it was stored."""
+        version = manifest["apiVersion"]
+        kind = replace(self.kind(manifest["kind"]), prefix=f"/apis/{version}" if "/" in version else f"/api/{version}")
+        path = kind.path(manifest["metadata"].get("namespace", "default"))
         made: Object = self.request("POST", path, manifest)
         self.created.append(made)
         return made
@@ -113,7 +114,7 @@ class Api:
         return str(answer["status"]["token"])
 
     def kind(self, name: str) -> Kind:
-        """Where the objects of a kind are; the core group comes first, then the server's own order."""
+        """Where a kind's objects are, in its preferred version; the core group comes first, then the server's order."""
         if name not in self._kinds:
             self._kinds = dict(self._discovered())
         if name not in self._kinds:
