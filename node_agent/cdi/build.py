@@ -46,11 +46,11 @@ from node_agent.model.inventory import Inventory
 
 LOADER_FOLDERS = ("/usr/lib/{architecture}-linux-gnu", "/usr/lib64")
 
+# Keeps NVIDIA's own runtime, where it is the default one, from adding devices of its choice.
 _NO_SECOND_INJECTION = "NVIDIA_VISIBLE_DEVICES=void"
-"""Keeps NVIDIA's own runtime, where it is the default one, from adding devices of its choice."""
 
+# DRM nodes by the start of their names, and the end of the name of each one's link in /dev/dri/by-path.
 _DRM_LINKS = {"card": "card", "renderD": "render"}
-"""DRM nodes by the start of their names, and the end of the name of each one's link in /dev/dri/by-path."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -171,6 +171,7 @@ def _in_order(mounts: Iterable[Mount]) -> tuple[Mount, ...]:
 def _groups(nodes: Iterable[DeviceNode]) -> tuple[int, ...]:
     """The groups that may use nodes which not everybody may."""
     everybody = S_IROTH | S_IWOTH
+    # The toolkit's rule: a container's user gets a group only where the node is closed to others.
     closed = (node for node in nodes if node.file_mode is not None and node.file_mode & everybody != everybody)
     return tuple(sorted({node.gid for node in closed if node.gid}))
 

@@ -4,6 +4,8 @@ The lists follow what NVIDIA's driver installs and what the container toolkit gi
 container finds with the agent what it finds with the toolkit.
 """
 
+# What a current driver installs as <name>.so.<its version>, by what needs it. Whatever else carries the version is
+# taken as well; this table only says whose absence is worth a note.
 LIBRARIES = {
     "utility": ("libnvidia-ml", "libnvidia-cfg", "libnvidia-nscq"),
     "compute": (
@@ -35,14 +37,11 @@ LIBRARIES = {
     ),
     "ngx": ("libnvidia-ngx",),
 }
-"""The libraries of a current driver by what needs them, named ``<name>.so.<driver version>``.
 
-Whatever else carries the driver's version is taken as well; this table says whose absence is worth a note.
-"""
-
+# Where neither of these is, there is no driver.
 REQUIRED = ("libcuda", "libnvidia-ml")
-"""Without any of these there is no driver."""
 
+# Libraries that come with the driver and are numbered on their own.
 UNVERSIONED = (
     "libnvidia-api.so.1",
     "libnvidia-egl-gbm.so.*.*",
@@ -52,8 +51,9 @@ UNVERSIONED = (
     "libnvidia-egl-xlib.so.*.*",
     "libnvidia-nvvm70.so.*",
 )
-"""Libraries of the driver whose names do not carry its version."""
 
+# Further names that programs load a library by, and what each is a link to: ldconfig makes none of these. Programs open
+# libcuda.so without a number, GLX asks for an indirect driver, GBM for a file that is named after the kernel's module.
 LINKS = {
     "libcuda": {"libcuda.so": "{soname}"},
     "libGLX_nvidia": {"libGLX_indirect.so.0": "{name}"},
@@ -62,8 +62,9 @@ LINKS = {
     "libnvidia-vulkan-producer": {"libnvidia-vulkan-producer.so": "{name}"},
     "libglxserver_nvidia": {"libglxserver_nvidia.so": "{name}"},
 }
-"""Further names that programs load a library by, and what each is a link to; ldconfig makes none of these."""
 
+# Where libraries lie, besides the folders that the loader's cache names; the first that has one wins. A driver that was
+# unpacked into a folder of its own, as on GKE, may have them at the top of its root.
 LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -76,10 +77,10 @@ LIBRARY_FOLDERS = (
     "/usr/lib",
     "/",
 )
-"""Where libraries lie, besides the folders that the loader's cache names; the first that has one wins."""
-
 LIBRARY_SUBFOLDERS = ("", "vdpau")
 
+# Modules of the X server keep their folders in a container, since X.Org's settings name these. They lie in a folder of
+# the distribution's, or below a folder of libraries.
 XORG_MODULES = ("nvidia_drv.so", "libglxserver_nvidia.so.{version}")
 XORG_FOLDERS = tuple(
     f"{base}/{modules}/{kind}"
@@ -94,7 +95,6 @@ XORG_SUBFOLDERS = (
     "xorg/modules/updates/drivers",
     "xorg/modules/updates/extensions",
 )
-"""Below a folder of libraries; the modules keep their folders in a container, since X.Org's settings name these."""
 
 BINARIES = {
     "nvidia-smi": "utility",
@@ -108,13 +108,14 @@ BINARIES = {
 }
 BINARY_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
 
+# What programs in a container talk to, and where that may be; the first that exists.
 SOCKETS = {
     "persistence daemon": ("/run/nvidia-persistenced/socket", "/var/run/nvidia-persistenced/socket"),
     "fabric manager": ("/run/nvidia-fabricmanager/socket", "/var/run/nvidia-fabricmanager/socket"),
     "MPS daemon": ("/tmp/nvidia-mps",),
 }
-"""What programs in a container talk to, and where that may be; the first that exists."""
 
+# Where the kernel looks for firmware, after the folder that its own parameter names.
 FIRMWARE = ("gsp*.bin", "ucodes*.bin")
 FIRMWARE_FOLDERS = (
     "/lib/firmware/updates/{kernel}",
@@ -122,7 +123,6 @@ FIRMWARE_FOLDERS = (
     "/lib/firmware/{kernel}",
     "/lib/firmware",
 )
-"""Where the kernel looks for firmware, after the folder that its own parameter names."""
 
 CONFIG_FOLDERS = ("/etc", "/usr/local/share", "/usr/share")
 VULKAN_FOLDERS = (*CONFIG_FOLDERS, "/")
@@ -140,15 +140,16 @@ SHARED_CONFIGS = (
     "X11/xorg.conf.d/nvidia-drm-outputclass.conf",
 )
 OPENCL_CONFIGS = ("OpenCL/vendors/nvidia.icd",)
+# RPM packages put the architecture into the name.
 VULKAN_CONFIGS = (
     "vulkan/icd.d/nvidia_icd.json",
     "vulkan/icd.d/nvidia_icd.{architecture}.json",
     "vulkan/icd.d/nvidia_layers.json",
     "vulkan/implicit_layer.d/nvidia_layers.json",
 )
+# The names of files, where those may lie on the host, and the one folder that loaders in a container search for them.
 CONFIGS = (
     (SHARED_CONFIGS, CONFIG_FOLDERS, "/usr/share"),
     (OPENCL_CONFIGS, CONFIG_FOLDERS, "/etc"),
     (VULKAN_CONFIGS, VULKAN_FOLDERS, "/etc"),
 )
-"""Files, where they may lie on the host, and the folder that the loaders in a container search for them."""

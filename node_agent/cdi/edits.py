@@ -15,8 +15,8 @@ from node_agent.cdi.names import check_device, check_kind
 
 _Item = TypeVar("_Item", bound=Hashable)
 
+# The point inside the container's namespaces, before its root is switched: hooks see both file systems.
 CREATE_CONTAINER = "createContainer"
-"""The hook point inside the container's namespaces, before its root is switched."""
 
 
 class _Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", forbid_unknown_fields=True):

@@ -12,8 +12,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
 
+# The machines that NVIDIA's data-centre driver is built for, by their number in ELF, named as the kernel does.
 MACHINES = {62: "x86_64", 183: "aarch64"}
-"""The machines that NVIDIA's data-centre driver is built for, by their ELF number, named as the kernel does."""
 
 _HEADER = struct.Struct("<4sBB10xHHIQQQIHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")

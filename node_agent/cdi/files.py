@@ -12,11 +12,9 @@ from node_agent.cdi.edits import Mount
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.roots import DriverRoots
 
+# What a container reads or runs, and what it talks to: connecting to a socket takes the right to write.
 READ_ONLY = ("ro", "nosuid", "nodev", "rbind", "rprivate")
-"""Options of everything that a container only reads or runs."""
-
 SOCKET = ("nosuid", "nodev", "rbind", "rprivate", "noexec")
-"""Options of what it talks to: connecting to a socket takes the right to write."""
 
 _FIRMWARE_PARAMETER = "module/firmware_class/parameters/path"
 
@@ -50,10 +48,12 @@ class _Look:
     def at_firmware(self) -> Iterator[Mount | LeftOut]:
         folders = [folder / "nvidia" / self.facts["version"] for folder in self._firmware_folders()]
         for pattern in catalogue.FIRMWARE:
+            # The kernel loads from the first folder that has the file; those behind it hold leftovers.
             found = next(filter(None, (self._matching(folder, pattern) for folder in folders)), [])
             yield from map(self._mount, found)
             if not found:
-                yield LeftOut(what=f"{folders[0]}/{pattern}", why="no firmware of the driver's version on this host")
+                what = f"nvidia/{self.facts['version']}/{pattern}"
+                yield LeftOut(what=what, why="firmware, in none of the folders that the kernel searches")
 
     def at_configs(self) -> Iterator[Mount | LeftOut]:
         for names, folders, in_container in catalogue.CONFIGS:

@@ -19,6 +19,7 @@ UPDATE_LDCACHE = "update-ldcache"
 DISABLE_DEVICE_NODE_MODIFICATION = "disable-device-node-modification"
 UPDATE_APPLICATION_PROFILE = "update-application-profile"
 
+# In the order in which they must run: the cache is made after all that it lists.
 HOOKS = (
     CREATE_SYMLINKS,
     ENABLE_CUDA_COMPAT,
@@ -26,15 +27,14 @@ HOOKS = (
     DISABLE_DEVICE_NODE_MODIFICATION,
     UPDATE_APPLICATION_PROFILE,
 )
-"""All hooks that the agent uses, in the order in which they must run: the cache is made after what it lists."""
 
+# Where packages and the GPU Operator install the program; the older of the two has the hooks under a command "hook".
 PROGRAMS = (
     "/usr/bin/nvidia-cdi-hook",
     "/usr/local/nvidia/toolkit/nvidia-cdi-hook",
     "/usr/bin/nvidia-ctk",
     "/usr/local/nvidia/toolkit/nvidia-ctk",
 )
-"""Where packages and the GPU Operator install the program; the older of the two has the hooks under ``hook``."""
 
 _ENVIRONMENT = ("NVIDIA_CTK_DEBUG=false",)
 

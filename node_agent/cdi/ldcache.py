@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 _MAGIC = b"glibc-ld.so.cache1.1"
 _HEADER = struct.Struct(f"<{len(_MAGIC)}sI24x")
 _ENTRY = struct.Struct("<iIIIQ")
+# The bits of an entry's flags that tell the architecture, and their values for x86_64 and for aarch64.
 _ARCHITECTURE = 0xFF00
 _SIXTY_FOUR_BIT = {0x0300, 0x0A00}
-"""The flags of libraries for x86_64 and for aarch64."""
 
 
 def read(path: Path) -> dict[str, PurePosixPath]:

@@ -70,7 +70,9 @@ def _in_folder(
         for name in wanted:
             real = roots.resolve(place / name)
             another_name = real.parent == place and real.name != name and real.name in wanted
-            facts = None if another_name else elf.read(roots.driver_file(real))
+            file = roots.driver_file(real)
+            # A link that leads nowhere, left by a package that is gone, is no reason to do without the driver.
+            facts = elf.read(file) if file.is_file() and not another_name else None
             if facts is not None:
                 yield Library(
                     name=name,
@@ -99,9 +101,11 @@ def _links(name: str, soname: str | None, aliases: Iterable[str]) -> dict[str, s
     asked_for = soname or name
     links = {asked_for: name}
     for alias in aliases:
+        # The name that compilers link with goes through the SONAME, as on the host.
         links.setdefault(alias, asked_for if alias.endswith(".so") else name)
     for link, target in catalogue.LINKS.get(_stem(name), {}).items():
         links.setdefault(link, target.format(name=name, soname=asked_for))
+    # A library without a SONAME, or whose SONAME carries the version, is loaded by the name of its file.
     links.pop(name, None)
     return links
 

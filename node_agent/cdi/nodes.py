@@ -16,11 +16,11 @@ from node_agent.cdi.roots import DriverRoots
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory
 
+# The nodes without which no GPU of the node can be used, and what to do where one is missing.
 NEEDED = {
     "/dev/nvidiactl": "no program can reach the driver without it; the driver is not loaded, or nothing made the node",
     "/dev/nvidia-uvm": "CUDA cannot start without it; load the module nvidia-uvm, or run nvidia-modprobe -u",
 }
-"""The nodes without which no GPU of the node can be used, and what to do where one is missing."""
 
 OPTIONAL = {
     "/dev/nvidia-uvm-tools": "profilers need it; nvidia-modprobe -u makes it",

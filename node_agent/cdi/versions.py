@@ -8,9 +8,10 @@ covers the whole format and not only what ``edits`` can say.
 from collections.abc import Mapping
 from typing import Any
 
+# All versions that a spec may declare, oldest first; earlier ones were never released.
 VERSIONS = ("0.3.0", "0.4.0", "0.5.0", "0.6.0", "0.7.0", "0.8.0", "1.0.0", "1.1.0")
-"""All versions that a spec may declare, oldest first; earlier ones were never released."""
 
+# The fields that each version added, to a spec as a whole and to each of its devices.
 _ADDED = {
     "0.4.0": ("containerEdits.mounts.type",),
     "0.5.0": ("containerEdits.deviceNodes.hostPath",),
@@ -22,7 +23,6 @@ _ADDED = {
         "containerEdits.intelRdt.enableMonitoring",
     ),
 }
-"""The fields that each version added to a spec and to its devices."""
 
 
 def required_version(document: Mapping[str, Any]) -> str:

@@ -38,6 +38,7 @@ def test_an_empty_root_leaves_out_everything_and_fails_at_nothing(host: Installa
     assert mounts(host) == {}
     notes = left_out(host)
     assert {"nvidia-smi", "/run/nvidia-persistenced/socket", "OpenCL/vendors/nvidia.icd"} <= set(notes)
+    assert {f"nvidia/{VERSION}/gsp*.bin", "/tmp/nvidia-mps"} <= set(notes)
     assert all(notes.values())
 
 

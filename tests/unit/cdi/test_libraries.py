@@ -73,6 +73,12 @@ def test_every_library_of_the_version_is_taken_known_or_not(host: Installation) 
     assert set(libraries(host)) == {f"libnvidia-tileiras.so.{VERSION}"}
 
 
+def test_a_link_that_leads_nowhere_is_no_library(host: Installation) -> None:
+    host.library("libcuda", "libcuda.so.1")
+    host.link(f"{DEBIAN}/libnvidia-egl-gbm.so.1.1", "libnvidia-egl-gbm.so.1.1.0")
+    assert set(libraries(host)) == {f"libcuda.so.{VERSION}"}
+
+
 def test_a_32_bit_twin_is_not_taken(host: Installation) -> None:
     host.file(f"/usr/lib/libcuda.so.{VERSION}", elf("libcuda.so.1", bits=32))
     assert libraries(host) == {}
