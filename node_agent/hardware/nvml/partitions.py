@@ -93,8 +93,8 @@ def create(session: Session, gpu: GpuUuid, profile: PartitionProfile, placement:
     instance = _create_instance(session, gpu, profile, placement)
     try:
         calls(pynvml.nvmlGpuInstanceCreateComputeInstance, instance, _whole_profile_id(calls, instance))
-    except HardwareError:
-        calls(pynvml.nvmlGpuInstanceDestroy, instance)
+    except HardwareError as error:
+        _undo(calls, instance, error)
         raise
     for partition in partitions(session, gpu):
         if partition.placement == placement:
@@ -209,6 +209,14 @@ def _create_instance(session: Session, gpu: GpuUuid, profile: PartitionProfile, 
         if not (no_room and _clear_leftovers(session, gpu, placement)):
             raise
     return calls(*arguments)
+
+
+def _undo(calls: Calls, instance: Handle, because: HardwareError) -> None:
+    try:
+        calls(pynvml.nvmlGpuInstanceDestroy, instance)
+    except HardwareError as error:
+        message = f"{because}; what was half made could not be removed: {error}"
+        raise HardwareError(message, call=because.call, code=because.code) from because
 
 
 def _clear_leftovers(session: Session, gpu: GpuUuid, placement: Placement) -> bool:

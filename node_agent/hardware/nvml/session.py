@@ -36,8 +36,8 @@ class Listed:
 class Session:
     """Belongs to the thread of ``calls``; only ``handle``, ``generation`` and ``guard`` are for others too.
 
-    ``generation`` counts the inits. ``guard`` is held while the library is opened or closed: whoever calls it from
-    another thread holds it meanwhile, and first looks whether the generation is still his.
+    ``generation`` counts how often the library was closed, which voids all that it gave out. ``guard`` is held while
+    the library is opened or closed: who calls it from another thread holds it meanwhile, and looks at the generation.
     """
 
     def __init__(self, sysfs: Path = Path("/sys")) -> None:
@@ -78,7 +78,6 @@ class Session:
             except HardwareError as error:
                 advice = _AT_INIT.get(error.code or 0, "")
                 raise DriverUnavailable(f"{error}{advice}", call=error.call, code=error.code) from error
-            self.generation += 1
         self._open, self._bound = True, bound
 
     def close(self) -> None:
@@ -89,6 +88,7 @@ class Session:
         self._open = False
         # A driver that is gone refuses this too, and leaves nothing to shut down.
         with self.guard, suppress(HardwareError):
+            self.generation += 1
             self.calls(pynvml.nvmlShutdown)
 
     def refresh(self) -> tuple[list[Listed], list[MissingGpu]]:
