@@ -14,6 +14,8 @@ from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.answer import Naming, answer
 from node_agent.deviceplugin.plugin import DevicePlugin
+from node_agent.deviceplugin.selection import Rule, Selection
+from node_agent.deviceplugin.servicer import Give
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
@@ -23,8 +25,6 @@ from node_agent.health.verdicts import Policy
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.lane import Lane
 from node_agent.reporting.server import StatusServer
-
-GPU_RESOURCE = "nvidia.com/gpu"
 
 
 @asynccontextmanager
@@ -65,39 +65,48 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Sta
         lane=files,
         stat=stat,
     )
-    plugin = _gpu_plugin(settings, keeper, board, publisher)
-    agent = Agent(settings=settings, keeper=keeper, board=board, publisher=publisher, plugins=[plugin])
+    plugins = _plugins(settings, keeper, board, publisher)
+    agent = Agent(settings=settings, keeper=keeper, board=board, publisher=publisher, plugins=plugins)
     server = StatusServer(agent.status, paths.run_dir / "agent.sock", settings.http_address)
     for name, run in (
         ("inventory", keeper.run),
         ("health", watcher.run),
         ("cdi", publisher.run),
-        ("device-plugin", plugin.run),
         ("status", server.run),
+        *((f"device-plugin {plugin.offer.value.resource}", plugin.run) for plugin in plugins),
     ):
         agent.supervisor.add(name, run)
     return agent
 
 
-def _gpu_plugin(
+def _plugins(
     settings: Settings, keeper: InventoryKeeper, board: HealthBoard, publisher: SpecPublisher
-) -> DevicePlugin:
-    """Whole GPUs as ``nvidia.com/gpu``."""
+) -> list[DevicePlugin]:
+    """A device plugin for each resource name that a GPU may get."""
+    rules = [Rule(pattern=rule.pattern, resource=rule.name) for rule in settings.resources]
+    selection = Selection(exclude=settings.exclude, rules=rules)
+    needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
+    return [
+        DevicePlugin(
+            resource=resource,
+            folder=settings.paths.kubelet_dir / "device-plugins",
+            selection=selection,
+            inventory=keeper.inventory,
+            health=board.report,
+            cdi=publisher.published if needs_cdi else None,
+            give=_giver(settings, resource),
+        )
+        for resource in selection.resources
+    ]
+
+
+def _giver(settings: Settings, resource: str) -> Give:
     naming = Naming(
         qualified=qualified,
         by_index=settings.device_id_strategy == "index",
-        annotation=f"{settings.cdi_annotation_prefix}node-agent_gpu",
+        annotation=f"{settings.cdi_annotation_prefix}node-agent_{resource.rpartition('/')[2]}",
     )
-
-    needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
-    return DevicePlugin(
-        resource=GPU_RESOURCE,
-        folder=settings.paths.kubelet_dir / "device-plugins",
-        inventory=keeper.inventory,
-        health=board.report,
-        cdi=publisher.published if needs_cdi else None,
-        give=lambda devices: answer(devices, settings.device_list_strategies, naming),
-    )
+    return lambda devices: answer(devices, settings.device_list_strategies, naming)
 
 
 def driver_roots(settings: Settings) -> DriverRoots:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from node_agent.model.gpu import GpuUuid
+from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.topology.preferred import DeviceId, Pool
@@ -48,18 +48,14 @@ def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice]) -> Pool:
 
 
 def whole_gpus(
-    inventory: Inventory,
-    health: HealthReport,
-    reachable: Collection[GpuUuid] | None,
-    before: Iterable[OfferedDevice] = (),
+    gpus: Iterable[Gpu], health: HealthReport, reachable: Collection[GpuUuid] | None
 ) -> tuple[OfferedDevice, ...]:
-    """Every GPU as a device of its own, named by UUID.
+    """Each of these GPUs as a device of its own, named by UUID.
 
     ``reachable`` are the GPUs that a container can be given (those of the CDI spec), or None where that needs no
-    preparation. What was in the list ``before`` and is gone from the node stays, unhealthy: the kubelet may crash on a
-    device that vanishes while a pod holds it.
+    preparation.
     """
-    present = [
+    return tuple(
         OfferedDevice(
             id=gpu.uuid,
             gpu=gpu.uuid,
@@ -67,10 +63,21 @@ def whole_gpus(
             numa_node=gpu.numa_node,
             trouble=_trouble(gpu.uuid, health) or _unreachable(gpu.uuid, reachable),
         )
-        for gpu in inventory.gpus
-    ]
-    gone = [device for device in before if device.gpu not in inventory.by_uuid]
+        for gpu in gpus
+    )
+
+
+def with_gone(
+    devices: Iterable[OfferedDevice], before: Iterable[OfferedDevice], inventory: Inventory
+) -> tuple[OfferedDevice, ...]:
+    """The devices, and those of the list ``before`` that are gone, unhealthy.
+
+    The kubelet may crash on a device that vanishes from the list while a pod holds it.
+    """
+    present = tuple(devices)
+    known = {device.id for device in present}
     reasons = {missing.uuid: missing.reason for missing in inventory.missing}
+    gone = [device for device in before if device.id not in known]
     return (*present, *(_withdrawn(device, reasons.get(device.gpu) or inventory.problem) for device in gone))
 
 

@@ -4,7 +4,8 @@ import asyncio
 from pathlib import Path
 
 from node_agent.cdi.publisher import Published
-from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus
+from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus, with_gone
+from node_agent.deviceplugin.selection import Selection
 from node_agent.deviceplugin.server import DevicePluginServer
 from node_agent.deviceplugin.servicer import Give, Servicer
 from node_agent.kit.latest import Latest, changes
@@ -16,7 +17,7 @@ log = Log(__name__)
 
 
 class DevicePlugin:
-    """Offers the node's GPUs as ``resource`` in the kubelet's device-plugins ``folder``.
+    """Offers the GPUs that ``selection`` names ``resource``, in the kubelet's device-plugins ``folder``.
 
     ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way.
     """
@@ -26,11 +27,13 @@ class DevicePlugin:
         *,
         resource: str,
         folder: Path,
+        selection: Selection,
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
         cdi: Latest[Published] | None,
         give: Give,
     ) -> None:
+        self._selection = selection
         self._inventory = inventory
         self._health = health
         self._cdi = cdi
@@ -52,7 +55,8 @@ class DevicePlugin:
         async for _ in changes(*sources):
             before, inventory = self.offer.value, self._inventory.value
             reachable = self._cdi.value.gpus if self._cdi is not None else None
-            devices = whole_gpus(inventory, self._health.value, reachable, before.devices)
+            gpus = [gpu for gpu in inventory.gpus if self._selection.resource_of(gpu) == before.resource]
+            devices = with_gone(whole_gpus(gpus, self._health.value, reachable), before.devices, inventory)
             ingredients = (inventory.generation, frozenset(device.id for device in devices))
             pool = before.pool if ingredients == made_of else pool_of(inventory, devices)
             made_of = ingredients

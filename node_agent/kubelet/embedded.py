@@ -138,7 +138,7 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         if pod in self.held:
             raise KubeletError(f"{pod} is there already and holds {len(self.held[pod][1])} devices")
         view = self.view(resource)
-        free = sorted(view.healthy - self._taken(resource))
+        free = self.free(resource)
         if len(free) < count:
             raise KubeletError(f"{pod} wants {count} of {resource}, {len(free)} are free")
         plugin = rpc.DevicePluginStub(self._streams[view.endpoint][0])
@@ -167,8 +167,10 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         """The pod has ended; its devices are free."""
         del self.held[pod]
 
-    def _taken(self, resource: str) -> frozenset[str]:
-        return frozenset(name for held, ids in self.held.values() if held == resource for name in ids)
+    def free(self, resource: str) -> list[str]:
+        """The healthy devices that no pod holds."""
+        taken = {name for held, ids in self.held.values() if held == resource for name in ids}
+        return sorted(self.view(resource).healthy - taken)
 
     async def _follow(self, resource: str, endpoint: str, channel: aio.Channel) -> None:
         """Take in the plugin's lists until its stream ends."""

@@ -11,6 +11,7 @@ from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.answer import Answer, Naming, answer
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
+from node_agent.deviceplugin.selection import Selection
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
@@ -22,13 +23,13 @@ from node_agent.model.pci import pci_address
 RESOURCE = "nvidia.com/gpu"
 
 
-def gpu(number: int, numa_node: int | None = None) -> Gpu:
+def gpu(number: int, numa_node: int | None = None, product: str = "NVIDIA H200") -> Gpu:
     return Gpu(
         uuid=GpuUuid(f"GPU-{number}"),
         name=device_name(f"gpu-{number}"),
         index=number,
         minor=number,
-        product="NVIDIA H200",
+        product=product,
         pci=pci_address(f"0000:{number + 16:02x}:00.0"),
         numa_node=numa_node,
     )
@@ -51,16 +52,18 @@ class World:
     inventory: Latest[Inventory]
     health: Latest[HealthReport] = field(default_factory=lambda: Latest(HealthReport()))
     cdi: Latest[Published] | None = None
+    selection: Selection = field(default_factory=Selection)
     given: list[Sequence[OfferedDevice]] = field(default_factory=list)
 
     def give(self, devices: Sequence[OfferedDevice]) -> Answer:
         self.given.append(devices)
         return answer(devices, ["cdi-cri"], Naming(qualified=lambda name: f"test.example/gpu={name}"))
 
-    def plugin(self, folder: Path) -> DevicePlugin:
+    def plugin(self, folder: Path, resource: str = RESOURCE) -> DevicePlugin:
         return DevicePlugin(
-            resource=RESOURCE,
+            resource=resource,
             folder=folder,
+            selection=self.selection,
             inventory=self.inventory,
             health=self.health,
             cdi=self.cdi,

@@ -1,0 +1,173 @@
+"""``node-agent demo``: the agent at work on a simulated node, beside an embedded kubelet, in one process.
+
+Everything between the two stand-ins is the real thing: NVML's binding and the adapter, the device plugin over gRPC, the
+CDI spec on disk. Each step shows what the kubelet or the disk has, not what the agent says of itself.
+"""
+
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from node_agent.agent.agent import Agent
+from node_agent.agent.build import built
+from node_agent.cli.shared import console
+from node_agent.cli.simulated import Simulation, simulation
+from node_agent.config.resolve import resolve
+from node_agent.config.settings import Settings
+from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.kit.tasks import running
+from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.topology.drawing import draw
+from node_agent.topology.explain import explain
+from node_agent.topology.preferred import DeviceId, PreferredRequest
+
+FATAL_XID = 79
+
+
+@click.command()
+@click.option("--profile", default="h200-8", show_default=True, help="The node to simulate: a name or a YAML file.")
+@click.option("--hold", is_flag=True, help="Keep serving at the end, until Ctrl-C.")
+def demo(profile: str, hold: bool) -> None:
+    """Show the agent at work on a simulated node: no GPU, no cluster, no root."""
+    # Not in a home folder or a clone: the path of a socket may not be longer than 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="node-agent-demo-", dir="/tmp") as name:
+        folder = Path(name)
+        with simulation(profile, folder / "node", folder / "simulate.sock") as simulated:
+            asyncio.run(_play(simulated, _settings(simulated, folder), hold))
+
+
+def _settings(simulated: Simulation, folder: Path) -> Settings:
+    flags = {
+        **simulated.flags,
+        "agent.paths.kubeletDir": str(folder / "kubelet"),
+        "agent.paths.cdiDir": str(folder / "cdi"),
+        "agent.paths.stateDir": str(folder / "state"),
+        "agent.paths.runDir": str(folder),
+        "agent.nodeName": "demo-node",
+        "agent.health.probeInterval": "300ms",
+    }
+    return resolve(file=None, environment={}, flags=flags).settings
+
+
+async def _play(simulated: Simulation, settings: Settings, hold: bool) -> None:
+    kubelet = EmbeddedKubelet(settings.paths.kubelet_dir / "device-plugins")
+    async with kubelet.running(), built(settings, simulated.stat) as agent, running(agent.run()):
+        stage = Stage(simulated, settings, kubelet, agent)
+        await stage.registration()
+        await stage.allocation("trainer", 4)
+        await stage.allocation("notebook", 1)
+        stage.spec()
+        await stage.withdrawal_and_return()
+        stage.summary()
+        if hold:
+            stage.how_to_go_on()
+            await asyncio.Event().wait()
+
+
+class Stage:
+    """The scenes of the demo, in the order in which ``_play`` calls them."""
+
+    def __init__(self, simulated: Simulation, settings: Settings, kubelet: EmbeddedKubelet, agent: Agent) -> None:
+        self._simulated = simulated
+        self._settings = settings
+        self._kubelet = kubelet
+        self._agent = agent
+        self._out = console()
+        self._began = time.monotonic()
+
+    async def registration(self) -> None:
+        """The kubelet knows the resource and lists its devices."""
+        expected = len(self._simulated.node.profile.gpus)
+        view = await self._kubelet.until(GPU_RESOURCE, allocatable=expected)
+        self._scene(
+            "Registration", f"{GPU_RESOURCE} is served on {view.endpoint}, {self._since_start()} after the start."
+        )
+        self._out.print(draw(self._agent.keeper.inventory.value), markup=False)
+        self._out.print(f"\nThe kubelet lists {view.capacity} devices, {view.allocatable} of them allocatable:")
+        for gpu in self._agent.keeper.inventory.value.gpus:
+            device = view.devices[gpu.uuid]
+            node = device.topology.nodes[0].ID if device.topology.nodes else "-"
+            self._out.print(f"  {gpu.name}  {gpu.uuid}  NUMA node {node}  {device.health}")
+
+    async def allocation(self, pod: str, count: int) -> None:
+        """A pod asks for GPUs; the kubelet asks which, then allocates."""
+        free = self._kubelet.free(GPU_RESOURCE)
+        ids, response = await self._kubelet.admit(pod, GPU_RESOURCE, count)
+        request = PreferredRequest(available=frozenset(map(DeviceId, free)), size=count)
+        self._scene("Allocation", f"The pod {pod} asks for {count} of the {len(free)} free GPUs. Why these:")
+        self._out.print(explain(request, self._agent.plugins[0].offer.value.pool).text, markup=False)
+        self._out.print("\nThe container runtime is told:")
+        for device in response.cdi_devices:
+            self._out.print(f"  {device.name}")
+        assert {device.name.partition("=")[2] for device in response.cdi_devices} == set(ids)
+
+    def spec(self) -> None:
+        """The CDI spec on disk says what those names stand for."""
+        path = Path(str(self._agent.status().cdi.path))  # type: ignore[union-attr]
+        spec = json.loads(path.read_text())
+        common = spec["containerEdits"]
+        self._scene(
+            "CDI", f"{path.name} ({path.stat().st_size // 1024} KiB, CDI {spec['cdiVersion']}) gives a container:"
+        )
+        gpu = self._held("trainer")[0]
+        (device,) = [one for one in spec["devices"] if one["name"] == gpu.uuid]
+        nodes = [node["path"] for node in (*device["containerEdits"]["deviceNodes"], *common["deviceNodes"])]
+        self._out.print(f"  device nodes   {' '.join(nodes)}  (for {gpu.name})")
+        self._out.print(
+            f"  driver files   {len(common['mounts'])} mounts, such as {common['mounts'][0]['containerPath']}"
+        )
+        self._out.print(f"  environment    {' '.join(common['env'])}", markup=False)
+
+    async def withdrawal_and_return(self) -> None:
+        """A fatal Xid takes one GPU out, and only that one; it comes back when the driver asks for no recovery."""
+        allocatable = self._kubelet.view(GPU_RESOURCE).allocatable
+        taken = {gpu.uuid for pod in self._kubelet.held for gpu in self._held(pod)}
+        victim = next(gpu for gpu in self._agent.keeper.inventory.value.gpus if gpu.uuid not in taken)
+        self._scene("Health", f"{victim.name} reports Xid {FATAL_XID}: it has fallen off the bus.")
+        began = time.monotonic()
+        self._simulated.node.faults.lose(victim.uuid, xid=True)
+        await self._kubelet.until(GPU_RESOURCE, allocatable=allocatable - 1)
+        self._out.print(f"  withdrawn after {_since(began)}: the kubelet has {allocatable - 1} allocatable")
+        for cause in self._agent.board.report.value.of(victim.uuid).causes:
+            self._out.print(f"  {cause.reason}: {cause.message}")
+        began = time.monotonic()
+        self._simulated.node.faults.restore(victim.uuid)
+        await self._kubelet.until(GPU_RESOURCE, allocatable=allocatable)
+        self._out.print(f"  mended, and back by itself after {_since(began)}: {allocatable} allocatable again")
+        self._out.print("  the pods that ran meanwhile were not touched, and the agent was not restarted")
+
+    def summary(self) -> None:
+        status, view = self._agent.status(), self._kubelet.view(GPU_RESOURCE)
+        held = sum(len(ids) for _, ids in self._kubelet.held.values())
+        self._scene(
+            "Summary",
+            f"{len(status.gpus)} GPUs, {view.allocatable} allocatable, {held} held by {len(self._kubelet.held)} pods.",
+        )
+        restarts = sum(service.restarts for service in status.services)
+        self._out.print(
+            f"  {len(status.services)} services in one process, {restarts} restarts, {view.registrations} registration"
+        )
+        self._out.print(f"  [green]all of it worked[/green], in {time.monotonic() - self._began:.1f} s")
+
+    def how_to_go_on(self) -> None:
+        run_dir = self._settings.paths.run_dir
+        self._out.print("\nServing until Ctrl-C. In another terminal:")
+        self._out.print(f"  node-agent status --socket {run_dir}/agent.sock")
+        self._out.print(f"  node-agent simulate xid --gpu 2 --code 48 --socket {run_dir}/simulate.sock")
+        self._out.print(f"  node-agent simulate restore-gpu --gpu 2 --socket {run_dir}/simulate.sock")
+
+    def _held(self, pod: str) -> list[Gpu]:
+        by_uuid = self._agent.keeper.inventory.value.by_uuid
+        return sorted((by_uuid[GpuUuid(name)] for name in self._kubelet.held[pod][1]), key=lambda gpu: gpu.pci)
+
+    def _scene(self, name: str, text: str) -> None:
+        self._out.print(f"\n[bold]{name}[/bold]  {text}\n")
+
+
+def _since(began: float) -> str:
+    return f"{(time.monotonic() - began) * 1000:.0f} ms"

@@ -1,0 +1,43 @@
+"""``node-agent topology``: how the node's GPUs reach each other."""
+
+import click
+
+from node_agent.cli.shared import console, look_at_node, node_options
+from node_agent.hardware.sysfs import Sysfs
+from node_agent.model.inventory import Inventory
+
+
+@click.command()
+@node_options
+@click.option(
+    "--table/--no-table", default=True, show_default=True, help="The links as a table, as nvidia-smi topo -m."
+)
+@click.option("--drawing/--no-drawing", default=True, show_default=True, help="As a drawing.")
+def topology(table: bool, drawing: bool, **node: object) -> None:
+    """Show the link graph: NVLink, PCIe and NUMA nodes, as a table and as a drawing."""
+    with look_at_node(**node) as (inventory, sysfs):
+        if table and inventory.gpus:
+            _print_table(inventory, sysfs)
+        if drawing:
+            from node_agent.topology.drawing import draw
+
+            console().print(draw(inventory), markup=False)
+
+
+def _print_table(inventory: Inventory, sysfs: Sysfs) -> None:
+    from rich.table import Table
+
+    from node_agent.topology.render import link_table
+
+    found = link_table(inventory, sysfs.node_cpus())
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in found.header:
+        table.add_column(heading)
+    for row in found.rows:
+        table.add_row(*row)
+    out = console()
+    out.print(table)
+    out.print()
+    for word, meaning in found.legend.items():
+        out.print(f"  {word:<5} {meaning}", style="dim")
+    out.print()

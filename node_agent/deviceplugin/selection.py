@@ -1,0 +1,52 @@
+"""Which GPUs are offered, and under which resource name. Pure."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from node_agent.model.gpu import Gpu
+
+GPU_RESOURCE = "nvidia.com/gpu"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """GPUs whose product matches ``pattern`` are offered as ``resource``; only ``*`` is special in a pattern."""
+
+    pattern: str
+    resource: str
+
+    def matches(self, gpu: Gpu) -> bool:
+        return matches(self.pattern, gpu.product)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Selection:
+    """``exclude`` names GPUs that are left out, by UUID, index, stable name or product pattern.
+
+    The first rule that matches gives the name; GPUs that none matches are ``nvidia.com/gpu``.
+    """
+
+    exclude: Sequence[str] = ()
+    rules: Sequence[Rule] = ()
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Every name that a GPU may get, each once, the default last."""
+        return tuple(dict.fromkeys([*(rule.resource for rule in self.rules), GPU_RESOURCE]))
+
+    def resource_of(self, gpu: Gpu) -> str | None:
+        """The resource that a GPU is offered as; None where it is left out."""
+        if any(_names(word, gpu) for word in self.exclude):
+            return None
+        return next((rule.resource for rule in self.rules if rule.matches(gpu)), GPU_RESOURCE)
+
+
+def matches(pattern: str, text: str) -> bool:
+    """Whether the whole text matches a pattern in which ``*`` stands for anything, upper and lower case alike."""
+    expression = ".*".join(re.escape(part) for part in pattern.split("*"))
+    return re.fullmatch(expression, text, re.IGNORECASE | re.DOTALL) is not None
+
+
+def _names(word: str, gpu: Gpu) -> bool:
+    return word in (gpu.uuid, str(gpu.index), gpu.name) or matches(word, gpu.product)

@@ -1,0 +1,68 @@
+"""GPUs left out and resources named by product."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_agent.deviceplugin.selection import GPU_RESOURCE, Rule, Selection, matches
+from node_agent.kit.latest import Latest
+from node_agent.kit.tasks import running
+from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.model.inventory import Inventory
+from tests.unit.deviceplugin.conftest import World, gpu
+
+A100, T4 = gpu(0, product="NVIDIA A100-PCIE-40GB"), gpu(1, product="Tesla T4")
+BY_MODEL = (
+    Rule(pattern="*A100*", resource="nvidia.com/a100"),
+    Rule(pattern="*", resource="nvidia.com/other"),
+)
+
+
+@pytest.mark.parametrize("word", ["GPU-1", "1", "gpu-1", "Tesla T4", "*t4", "TESLA*"])
+def test_a_gpu_is_left_out_by_uuid_index_name_or_product(word: str) -> None:
+    selection = Selection(exclude=[word])
+    assert selection.resource_of(T4) is None
+    assert selection.resource_of(A100) == GPU_RESOURCE
+
+
+def test_the_first_rule_that_matches_names_the_resource() -> None:
+    selection = Selection(rules=BY_MODEL)
+    assert [selection.resource_of(one) for one in (A100, T4)] == ["nvidia.com/a100", "nvidia.com/other"]
+    assert selection.resources == ("nvidia.com/a100", "nvidia.com/other", GPU_RESOURCE)
+
+
+def test_without_rules_every_gpu_is_the_usual_resource() -> None:
+    assert Selection().resources == (GPU_RESOURCE,)
+    assert Selection().resource_of(A100) == GPU_RESOURCE
+
+
+@pytest.mark.parametrize(
+    ("pattern", "product", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3", True),
+        ("NVIDIA H100", "NVIDIA H100 80GB HBM3", False),
+        ("*H100*", "NVIDIA H100 80GB HBM3", True),
+        ("*(Pascal)", "TITAN X (Pascal)", True),
+        ("TITAN X .Pascal.", "TITAN X (Pascal)", False),
+        ("1g.24gb", "1gX24gb", False),
+        ("", "", True),
+        ("*", "", True),
+    ],
+)
+def test_only_the_star_is_special_in_a_pattern(pattern: str, product: str, expected: bool) -> None:
+    assert matches(pattern, product) is expected
+
+
+@given(st.text())
+def test_every_text_matches_itself_and_the_star(text: str) -> None:
+    assert matches(text, text)
+    assert matches("*", text)
+
+
+async def test_two_models_of_one_node_are_two_resources_at_the_kubelet(world: World, kubelet: EmbeddedKubelet) -> None:
+    world.inventory = Latest(Inventory(generation=1, gpus=(A100, T4)))
+    world.selection = Selection(rules=BY_MODEL)
+    plugins = [world.plugin(kubelet.folder, resource) for resource in ("nvidia.com/a100", "nvidia.com/other")]
+    async with kubelet.running(), running(plugins[0].run()), running(plugins[1].run()):
+        assert set((await kubelet.until("nvidia.com/a100", allocatable=1)).devices) == {"GPU-0"}
+        assert set((await kubelet.until("nvidia.com/other", allocatable=1)).devices) == {"GPU-1"}
