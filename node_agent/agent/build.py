@@ -24,6 +24,7 @@ from node_agent.health.board import HealthBoard
 from node_agent.health.verdicts import Policy
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.lane import Lane
+from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.reporting.server import StatusServer
 
 
@@ -89,7 +90,7 @@ def _plugins(
     return [
         DevicePlugin(
             resource=resource,
-            folder=settings.paths.kubelet_dir / "device-plugins",
+            route=_route(settings),
             selection=selection,
             inventory=keeper.inventory,
             health=board.report,
@@ -98,6 +99,13 @@ def _plugins(
         )
         for resource in selection.resources
     ]
+
+
+def _route(settings: Settings) -> Route:
+    kubelet = settings.paths.kubelet_dir
+    if settings.registration == "watcher":
+        return WatcherRoute(kubelet / "plugins_registry", kubelet / "plugins" / "gpu-node-agent")
+    return SocketRoute(kubelet / "device-plugins")
 
 
 def _giver(settings: Settings, resource: str) -> Give:

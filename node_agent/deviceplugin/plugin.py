@@ -1,7 +1,6 @@
 """The device plugin of one resource: keeps its offer true and its server running."""
 
 import asyncio
-from pathlib import Path
 
 from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus, with_gone
@@ -10,6 +9,7 @@ from node_agent.deviceplugin.server import DevicePluginServer
 from node_agent.deviceplugin.servicer import Give, Servicer
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
+from node_agent.kubelet.routes import Route
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 
@@ -17,7 +17,7 @@ log = Log(__name__)
 
 
 class DevicePlugin:
-    """Offers the GPUs that ``selection`` names ``resource``, in the kubelet's device-plugins ``folder``.
+    """Offers the GPUs that ``selection`` names ``resource``, and brings them to the kubelet by ``route``.
 
     ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way.
     """
@@ -26,7 +26,7 @@ class DevicePlugin:
         self,
         *,
         resource: str,
-        folder: Path,
+        route: Route,
         selection: Selection,
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
@@ -38,7 +38,7 @@ class DevicePlugin:
         self._health = health
         self._cdi = cdi
         self.offer = Latest(Offer(resource=resource, pool=pool_of(Inventory(), ())))
-        self.server = DevicePluginServer(resource, folder, lambda: Servicer(self.offer, give))
+        self.server = DevicePluginServer(resource, route, lambda: Servicer(self.offer, give))
 
     async def run(self) -> None:
         """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays."""

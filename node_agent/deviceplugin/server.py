@@ -9,7 +9,7 @@ import asyncio
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -21,7 +21,7 @@ from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.unix import FileIdentity, identity
-from node_agent.kubelet.registration import KUBELET_SOCKET, register
+from node_agent.kubelet.routes import Route
 from node_agent.kubelet.server import serving
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
@@ -53,18 +53,18 @@ class Registration:
 
 
 class DevicePluginServer:
-    """Serves one resource in the kubelet's device-plugins ``folder``, with a new servicer for each session."""
+    """Serves one resource and brings it to the kubelet by ``route``, with a new servicer for each session."""
 
-    def __init__(self, resource: str, folder: Path, servicer: Callable[[], Servicer]) -> None:
+    def __init__(self, resource: str, route: Route, servicer: Callable[[], Servicer]) -> None:
         self._resource = resource
-        self._folder = folder
+        self._route = route
         self._servicer = servicer
         self._refusals = Steady()
         self.registration = Latest(Registration())
 
     async def run(self) -> None:
         """Serve and register until cancelled."""
-        remove_dead_sockets(self._folder)
+        remove_dead_sockets(self._route.folder)
         tries = _tries()
         while True:
             kubelet = await self._kubelet()
@@ -80,42 +80,43 @@ class DevicePluginServer:
                 tries = _tries()
             await self._pause(next(tries), kubelet)
 
-    async def _pause(self, seconds: float, kubelet: FileIdentity) -> None:
+    async def _pause(self, seconds: float, kubelet: Hashable) -> None:
         """Wait before the next try; a new kubelet is worth one at once."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and identity(self._folder / KUBELET_SOCKET) == kubelet:
+        while time.monotonic() < end and self._route.kubelet() == kubelet:
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _kubelet(self) -> FileIdentity:
-        """Wait until a kubelet's socket is there; answers which one."""
-        while (kubelet := identity(self._folder / KUBELET_SOCKET)) is None:
-            self._stand(Phase.WAITING, f"no {self._folder / KUBELET_SOCKET}")
+    async def _kubelet(self) -> Hashable:
+        """Wait until a kubelet is there; answers which one."""
+        while (kubelet := self._route.kubelet()) is None:
+            self._stand(Phase.WAITING, f"no kubelet at {self._route.folder}")
             await asyncio.sleep(LOOK_SECONDS)
         return kubelet
 
-    async def _session(self, kubelet: FileIdentity) -> str:
+    async def _session(self, kubelet: Hashable) -> str:
         """One registration from the socket to its end; answers why it ended."""
-        path = self._folder / fresh_socket_name(self._resource)
+        self._route.folder.mkdir(mode=0o750, exist_ok=True)
+        path = self._route.folder / fresh_socket_name(self._resource)
         servicer = self._servicer()
         async with serving(path, lambda server: rpc.add_DevicePluginServicer_to_server(servicer, server)):
             try:
                 own = identity(path)
                 self._stand(Phase.REGISTERING, path.name)
-                await register(self._folder, path.name, self._resource)
-                self._stand(Phase.REGISTERED, path.name, counts=True)
-                self._refusals.clear()
-                log.info("registered", resource=self._resource, socket=path.name)
-                return await self._lost(kubelet, path, own, servicer)
+                async with self._route.registered(path, self._resource):
+                    self._stand(Phase.REGISTERED, path.name, counts=True)
+                    self._refusals.clear()
+                    log.info("registered", resource=self._resource, socket=path.name)
+                    return await self._lost(kubelet, path, own, servicer)
             finally:
                 servicer.close()
 
-    async def _lost(self, kubelet: FileIdentity, path: Path, own: FileIdentity | None, servicer: Servicer) -> str:
+    async def _lost(self, kubelet: Hashable, path: Path, own: FileIdentity | None, servicer: Servicer) -> str:
         """Wait until the registration is worth nothing any more; answers why."""
         with suppress(TimeoutError):
             async with asyncio.timeout(STREAM_SECONDS):
                 await _opened(servicer.streams)
         while True:
-            if identity(self._folder / KUBELET_SOCKET) != kubelet:
+            if self._route.kubelet() != kubelet:
                 return "the kubelet went or restarted"
             if identity(path) != own:
                 return "the plugin's socket was removed"

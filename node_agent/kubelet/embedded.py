@@ -16,16 +16,19 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from node_agent.errors import KubeletError
+from node_agent.errors import KubeletError, RegistrationRefused
 from node_agent.kit.latest import Latest
-from node_agent.kit.tasks import cancel
+from node_agent.kit.tasks import cancel, running
 from node_agent.kubelet.registration import API_VERSION, KUBELET_SOCKET
 from node_agent.kubelet.server import describe, serving
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
+from node_agent.wire import pluginregistration_v1_pb2 as registration_wire
+from node_agent.wire import pluginregistration_v1_pb2_grpc as registration_rpc
 
 # The kubelet receives no larger message; a longer list ends the stream.
 RECEIVE_LIMIT = 4 * 1024 * 1024
+LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +60,13 @@ class ResourceView:
 class EmbeddedKubelet(rpc.RegistrationServicer):
     """Use ``running`` around what needs a kubelet; ``resources`` shows what it knows, ``admit`` gives devices out.
 
-    ``refusal`` is the error with which it answers registrations, if any; ``held`` the devices of each pod.
+    ``registry`` is a folder to watch for plugins that announce themselves. ``refusal`` is the error with which it
+    answers registrations, if any; ``held`` the devices of each pod.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, registry: Path | None = None) -> None:
         self.folder = folder
+        self.registry = registry
         self.resources: Latest[Mapping[str, ResourceView]] = Latest({})
         self.held: dict[str, tuple[str, frozenset[str]]] = {}
         self.refusal: str | None = None
@@ -78,7 +83,8 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
             self.folder / KUBELET_SOCKET, lambda server: rpc.add_RegistrationServicer_to_server(self, server), grace=0.2
         ):
             try:
-                yield self
+                async with running(self._watch_registry(), name="plugin watcher"):
+                    yield self
             finally:
                 for channel, task in self._streams.values():
                     await cancel(task)
@@ -86,27 +92,31 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
                 self._streams.clear()
 
     async def Register(self, request: wire.RegisterRequest, context: Any) -> wire.Empty:
+        try:
+            if request.version != API_VERSION:
+                raise RegistrationRefused(f"requested API version {request.version!r} is not supported")
+            await self.connect(request.resource_name, self.folder / request.endpoint)
+        except RegistrationRefused as error:
+            await context.abort(grpc.StatusCode.UNKNOWN, str(error))
+        return wire.Empty()
+
+    async def connect(self, resource: str, socket: Path) -> None:
+        """Take the plugin that serves ``resource`` on ``socket``. Raises RegistrationRefused where that cannot be."""
         if self.refusal is not None:
-            await context.abort(grpc.StatusCode.UNKNOWN, self.refusal)
-        if request.version != API_VERSION:
-            await context.abort(grpc.StatusCode.UNKNOWN, f"requested API version {request.version!r} is not supported")
-        if request.endpoint in self._streams and not self._streams[request.endpoint][1].done():
-            await context.abort(grpc.StatusCode.UNKNOWN, "device plugin already connected")
-        channel = aio.insecure_channel(
-            f"unix:{self.folder / request.endpoint}", options=[("grpc.max_receive_message_length", RECEIVE_LIMIT)]
-        )
+            raise RegistrationRefused(self.refusal)
+        endpoint = str(socket)
+        if endpoint in self._streams and not self._streams[endpoint][1].done():
+            raise RegistrationRefused("device plugin already connected")
+        channel = aio.insecure_channel(f"unix:{socket}", options=[("grpc.max_receive_message_length", RECEIVE_LIMIT)])
         try:
             await rpc.DevicePluginStub(channel).GetDevicePluginOptions(wire.Empty(), timeout=10)
         except aio.AioRpcError as error:
             await channel.close()
-            await context.abort(grpc.StatusCode.UNKNOWN, f"failed to dial device plugin: {describe(error)}")
-        before = self.view(request.resource_name)
-        self._update(
-            request.resource_name, endpoint=request.endpoint, connected=True, registrations=before.registrations + 1
-        )
-        task = asyncio.create_task(self._follow(request.resource_name, request.endpoint, channel))
-        self._streams[request.endpoint] = (channel, task)
-        return wire.Empty()
+            raise RegistrationRefused(f"failed to dial device plugin: {describe(error)}") from error
+        count = self.view(resource).registrations + 1
+        self._update(resource, endpoint=endpoint, connected=True, registrations=count)
+        task = asyncio.create_task(self._follow(resource, endpoint, channel))
+        self._streams[endpoint] = (channel, task)
 
     def view(self, resource: str) -> ResourceView:
         return self.resources.value.get(resource, ResourceView())
@@ -171,6 +181,31 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         """The healthy devices that no pod holds."""
         taken = {name for held, ids in self.held.values() if held == resource for name in ids}
         return sorted(self.view(resource).healthy - taken)
+
+    async def _watch_registry(self) -> None:
+        """Ask each socket that appears in the registry what it stands for, and take it if it is a device plugin."""
+        known: set[Path] = set()
+        while self.registry is not None:
+            present = {path for path in self.registry.glob("*.sock") if not path.name.startswith(".")}
+            for socket in sorted(present - known):
+                await self._take_announced(socket)
+            known = present
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def _take_announced(self, socket: Path) -> None:
+        async with aio.insecure_channel(f"unix:{socket}") as channel:
+            registrar = registration_rpc.RegistrationStub(channel)
+            try:
+                info = await registrar.GetInfo(registration_wire.InfoRequest(), timeout=1)
+                error = ""
+                try:
+                    await self.connect(info.name, Path(info.endpoint))
+                except RegistrationRefused as refusal:
+                    error = str(refusal)
+                status = registration_wire.RegistrationStatus(plugin_registered=not error, error=error)
+                await registrar.NotifyRegistrationStatus(status, timeout=5)
+            except aio.AioRpcError:
+                return  # gone again, or not answering: the next look finds it if it is there
 
     async def _follow(self, resource: str, endpoint: str, channel: aio.Channel) -> None:
         """Take in the plugin's lists until its stream ends."""

@@ -15,6 +15,7 @@ from node_agent.deviceplugin.selection import Selection
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.kubelet.routes import Route, SocketRoute
 from node_agent.model.gpu import Gpu, GpuUuid, device_name
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
@@ -59,10 +60,10 @@ class World:
         self.given.append(devices)
         return answer(devices, ["cdi-cri"], Naming(qualified=lambda name: f"test.example/gpu={name}"))
 
-    def plugin(self, folder: Path, resource: str = RESOURCE) -> DevicePlugin:
+    def plugin(self, folder: Path, resource: str = RESOURCE, route: Route | None = None) -> DevicePlugin:
         return DevicePlugin(
             resource=resource,
-            folder=folder,
+            route=route or SocketRoute(folder),
             selection=self.selection,
             inventory=self.inventory,
             health=self.health,

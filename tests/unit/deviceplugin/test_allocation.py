@@ -54,7 +54,7 @@ async def test_a_pod_is_admitted_once(world: World, kubelet: EmbeddedKubelet) ->
 async def test_the_five_calls_are_served_on_the_registered_socket(world: World, kubelet: EmbeddedKubelet) -> None:
     async with kubelet.running(), served(world, kubelet):
         view = await kubelet.until(RESOURCE, allocatable=8)
-        async with aio.insecure_channel(f"unix:{kubelet.folder / view.endpoint}") as channel:
+        async with aio.insecure_channel(f"unix:{view.endpoint}") as channel:
             plugin = rpc.DevicePluginStub(channel)
             options = await plugin.GetDevicePluginOptions(wire.Empty())
             first = await plugin.ListAndWatch(wire.Empty()).read()
@@ -84,7 +84,7 @@ async def test_an_unknown_or_withdrawn_device_is_refused_with_the_reason(
         view = await kubelet.until(RESOURCE, allocatable=8)
         world.health.set(HealthReport(devices={GpuUuid("GPU-2"): DeviceHealth(causes=(XID,))}))
         await kubelet.until(RESOURCE, allocatable=7)
-        async with aio.insecure_channel(f"unix:{kubelet.folder / view.endpoint}") as channel:
+        async with aio.insecure_channel(f"unix:{view.endpoint}") as channel:
             plugin = rpc.DevicePluginStub(channel)
             refusals = []
             for name in ("GPU-2", "GPU-99"):
@@ -103,7 +103,7 @@ async def test_devices_reach_the_answer_in_one_order_whatever_the_kubelets(
 ) -> None:
     async with kubelet.running(), served(world, kubelet):
         view = await kubelet.until(RESOURCE, allocatable=8)
-        async with aio.insecure_channel(f"unix:{kubelet.folder / view.endpoint}") as channel:
+        async with aio.insecure_channel(f"unix:{view.endpoint}") as channel:
             plugin = rpc.DevicePluginStub(channel)
             one = await plugin.Allocate(allocate("GPU-3", "GPU-1", "GPU-2"))
             other = await plugin.Allocate(allocate("GPU-2", "GPU-3", "GPU-1"))

@@ -65,7 +65,7 @@ async def test_two_kubelet_restarts_within_a_second_end_well(world: World, kubel
 async def test_a_socket_wiped_without_a_kubelet_restart_is_made_again(world: World, kubelet: EmbeddedKubelet) -> None:
     async with kubelet.running(), served(world, kubelet) as plugin:
         view = await kubelet.until(RESOURCE, allocatable=8)
-        (kubelet.folder / view.endpoint).unlink()
+        Path(view.endpoint).unlink()
         async for registration in plugin.server.registration.watch():
             if registration.count == 2:
                 break
@@ -139,12 +139,12 @@ async def test_two_agents_of_a_rolling_update_hand_over_without_a_gap(world: Wor
         async with running(world.plugin(kubelet.folder).run()):
             while kubelet.view(RESOURCE).endpoint == old.endpoint:
                 await asyncio.sleep(0.05)
-            assert (kubelet.folder / old.endpoint).exists()
+            assert Path(old.endpoint).exists()
             await cancel(old_agent)
             await asyncio.sleep(0.1)
             new = kubelet.view(RESOURCE)
-            assert not (kubelet.folder / old.endpoint).exists()
-            assert (kubelet.folder / new.endpoint).exists()
+            assert not Path(old.endpoint).exists()
+            assert Path(new.endpoint).exists()
             assert (new.allocatable, new.registrations) == (8, 2)
 
 
@@ -154,7 +154,7 @@ async def test_the_end_of_the_plugin_removes_its_socket_quickly(world: World, ku
             view = await kubelet.until(RESOURCE, allocatable=8)
             began = time.monotonic()
         assert time.monotonic() - began < 1.5
-        assert not (kubelet.folder / view.endpoint).exists()
+        assert not Path(view.endpoint).exists()
         await kubelet.until(RESOURCE, allocatable=0)
 
 
