@@ -50,6 +50,9 @@ _CORES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 5): 64, (8, 0): 64} | {
     capability: 128 for capability in ((8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1))
 }
 
+# The board that drives the monitor of a DGX Station; nobody's work belongs there.
+_DISPLAY_ONLY = "DGX Display"
+
 _MODES = {
     (0, 0): PartitionMode.DISABLED,
     (1, 1): PartitionMode.ENABLED,
@@ -59,7 +62,7 @@ _MODES = {
 
 
 def scan(session: Session) -> Scan:
-    """All GPUs that the driver counts. A driver that went away since the last look is opened anew once.
+    """All GPUs that can be worked on. A driver that went away since the last look is opened anew once.
 
     Raises:
         DriverUnavailable: nothing can be asked.
@@ -93,15 +96,16 @@ def memory_info(calls: Calls, handle: Handle) -> Any | None:
 
 def _look(session: Session) -> Scan:
     listed, missing = session.refresh()
-    gpus = []
+    found = []
     for gpu in listed:
         try:
-            gpus.append(_facts(session.calls, gpu))
+            found.append(_facts(session.calls, gpu))
         except DriverUnavailable:
             raise
         except HardwareError as error:
             missing.append(MissingGpu(index=gpu.index, reason=str(error), uuid=gpu.uuid))
-    return Scan(driver=_driver(session.calls), gpus=tuple(gpus), missing=tuple(missing))
+    gpus = tuple(gpu for gpu in found if _DISPLAY_ONLY not in gpu.product)
+    return Scan(driver=_driver(session.calls), gpus=gpus, missing=tuple(missing))
 
 
 def _facts(calls: Calls, gpu: Listed) -> GpuFacts:
