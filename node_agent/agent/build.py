@@ -16,6 +16,7 @@ from node_agent.deviceplugin.answer import Naming, answer
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.deviceplugin.servicer import Give
+from node_agent.errors import ConfigError
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
@@ -24,7 +25,9 @@ from node_agent.health.board import HealthBoard
 from node_agent.health.verdicts import Policy
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.lane import Lane
+from node_agent.kit.tasks import running
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
+from node_agent.model.inventory import Inventory
 from node_agent.reporting.server import StatusServer
 
 
@@ -34,19 +37,44 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
 
     ``stat`` looks at device nodes: another than the system's where a simulated node has only placeholders of them.
     """
+    _make_folders(settings)
     async with NvmlProvider(settings.paths.sysfs_root) as provider:
         with Lane("files") as files:
             yield _assemble(settings, provider, files, stat)
 
 
-def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Stat) -> Agent:
-    paths = settings.paths
-    keeper = InventoryKeeper(
+def _make_folders(settings: Settings) -> None:
+    """The agent's own folders; the kubelet's and the runtime's are theirs to make."""
+    for key, folder in (("stateDir", settings.paths.state_dir), ("runDir", settings.paths.run_dir)):
+        try:
+            folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"agent.paths.{key}: cannot make {folder}: {error.strerror}") from error
+
+
+async def inventory_once(settings: Settings) -> Inventory:
+    """One look at the GPUs, for commands that need no agent."""
+    async with NvmlProvider(settings.paths.sysfs_root) as provider:
+        keeper = _keeper(settings, provider)
+        async with running(keeper.run()):
+            async for inventory in keeper.inventory.watch():
+                if inventory.generation:
+                    return inventory
+    raise AssertionError("a watch does not end by itself")
+
+
+def _keeper(settings: Settings, provider: NvmlProvider) -> InventoryKeeper:
+    return InventoryKeeper(
         provider=provider,
-        sysfs=Sysfs(root=paths.sysfs_root),
-        names=NameFile(paths.state_dir / "names.json"),
+        sysfs=Sysfs(root=settings.paths.sysfs_root),
+        names=NameFile(settings.paths.state_dir / "names.json"),
         period=settings.rescan_interval,
     )
+
+
+def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Stat) -> Agent:
+    paths = settings.paths
+    keeper = _keeper(settings, provider)
     board = HealthBoard()
     watcher = HealthWatcher(
         inventory=keeper.inventory,

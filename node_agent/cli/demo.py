@@ -37,7 +37,7 @@ def demo(profile: str, hold: bool) -> None:
     # Not in a home folder or a clone: the path of a socket may not be longer than 107 bytes.
     with tempfile.TemporaryDirectory(prefix="node-agent-demo-", dir="/tmp") as name:
         folder = Path(name)
-        with simulation(profile, folder / "node", folder / "simulate.sock") as simulated:
+        with simulation(profile, folder / "node") as simulated, simulated.controlled(folder / "simulate.sock"):
             asyncio.run(_play(simulated, _settings(simulated, folder), hold))
 
 
@@ -85,7 +85,7 @@ class Stage:
         expected = len(self._simulated.node.profile.gpus)
         view = await self._kubelet.until(GPU_RESOURCE, allocatable=expected)
         self._scene(
-            "Registration", f"{GPU_RESOURCE} is served on {view.endpoint}, {self._since_start()} after the start."
+            "Registration", f"{GPU_RESOURCE} is served on {view.endpoint}, {_since(self._began)} after the start."
         )
         self._out.print(draw(self._agent.keeper.inventory.value), markup=False)
         self._out.print(f"\nThe kubelet lists {view.capacity} devices, {view.allocatable} of them allocatable:")

@@ -23,10 +23,14 @@ class Simulation:
         """The settings that make the agent see the simulated node's files."""
         return {
             "agent.paths.sysfsRoot": str(self.tree / "sys"),
+            "agent.paths.devRoot": str(self.tree),
             "flags.nvidiaDriverRoot": str(self.tree),
-            "flags.nvidiaDevRoot": str(self.tree),
-            "flags.plugin.containerDriverRoot": str(self.tree),
         }
+
+    def controlled(self, socket: Path) -> ControlServer:
+        """Takes faults from outside the process, on ``socket``, while it is entered."""
+        socket.parent.mkdir(parents=True, exist_ok=True)
+        return ControlServer(self.node, socket)
 
     def stat(self, path: Path) -> os.stat_result:
         """Looks at the node's device nodes, which may be placeholders."""
@@ -34,14 +38,9 @@ class Simulation:
 
 
 @contextmanager
-def simulation(profile: str, tree: Path, socket: Path | None = None) -> Iterator[Simulation]:
-    """Stand a simulated node in for the real one while the block runs; ``socket`` is where faults may come from."""
+def simulation(profile: str, tree: Path) -> Iterator[Simulation]:
+    """Stand a simulated node in for the real one while the block runs, with its files below ``tree``."""
     node = SimulatedNode(load_profile(profile))
-    tree.mkdir(parents=True, exist_ok=True)
     node.write_tree(tree)
     with install(node):
-        if socket is None:
-            yield Simulation(node=node, tree=tree)
-            return
-        with ControlServer(node, socket):
-            yield Simulation(node=node, tree=tree)
+        yield Simulation(node=node, tree=tree)

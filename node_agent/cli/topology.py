@@ -1,9 +1,11 @@
 """``node-agent topology``: how the node's GPUs reach each other."""
 
+from collections.abc import Mapping
+from pathlib import Path
+
 import click
 
-from node_agent.cli.shared import console, look_at_node, node_options
-from node_agent.hardware.sysfs import Sysfs
+from node_agent.cli.shared import chosen_node, console, look, node_options
 from node_agent.model.inventory import Inventory
 
 
@@ -13,23 +15,25 @@ from node_agent.model.inventory import Inventory
     "--table/--no-table", default=True, show_default=True, help="The links as a table, as nvidia-smi topo -m."
 )
 @click.option("--drawing/--no-drawing", default=True, show_default=True, help="As a drawing.")
-def topology(table: bool, drawing: bool, **node: object) -> None:
+def topology(config: Path | None, simulate: str | None, table: bool, drawing: bool) -> None:
     """Show the link graph: NVLink, PCIe and NUMA nodes, as a table and as a drawing."""
-    with look_at_node(**node) as (inventory, sysfs):
-        if table and inventory.gpus:
-            _print_table(inventory, sysfs)
-        if drawing:
-            from node_agent.topology.drawing import draw
+    from node_agent.hardware.sysfs import Sysfs
+    from node_agent.topology.drawing import draw
 
+    with chosen_node(config, simulate, {}) as (settings, _):
+        inventory = look(settings)
+        if table and inventory.gpus:
+            _print_table(inventory, Sysfs(root=settings.paths.sysfs_root).node_cpus())
+        if drawing:
             console().print(draw(inventory), markup=False)
 
 
-def _print_table(inventory: Inventory, sysfs: Sysfs) -> None:
+def _print_table(inventory: Inventory, cpus: Mapping[int, str]) -> None:
     from rich.table import Table
 
     from node_agent.topology.render import link_table
 
-    found = link_table(inventory, sysfs.node_cpus())
+    found = link_table(inventory, cpus)
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in found.header:
         table.add_column(heading)

@@ -35,5 +35,15 @@ class Sysfs:
             return None
         return path.parts[0] if _ROOT.fullmatch(path.parts[0]) else None
 
+    def node_cpus(self) -> dict[int, str]:
+        """The CPUs of each NUMA node, as the kernel lists them: ``0-55,112-167``; empty where it does not tell."""
+        found = {}
+        for node in (self.root / "devices/system/node").glob("node[0-9]*"):
+            try:
+                found[int(node.name.removeprefix("node"))] = (node / "cpulist").read_text().strip()
+            except (OSError, ValueError):
+                continue
+        return found
+
     def _device(self, pci: PciAddress) -> Path:
         return self.root / "bus/pci/devices" / pci

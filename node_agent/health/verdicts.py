@@ -4,7 +4,7 @@ A fault that the application caused itself says nothing about the GPU. Any other
 driver asks for no recovery any more and the GPU answers: a healthy GPU comes back by itself.
 """
 
-from collections.abc import Collection
+from collections.abc import Container
 from dataclasses import dataclass
 
 from node_agent.errors import DeviceLost, HardwareError, NotSupported
@@ -16,18 +16,22 @@ from node_agent.model.health import Cause, Reason, Severity
 APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 
 
+# "The recovery action has changed": no fault of its own, but a reason to read the action at once.
+RECOVERY_ACTION_CHANGED = 154
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     """Which faults leave a GPU in service."""
 
-    ignored: Collection[int] = APPLICATION_XIDS
+    ignored: Container[int] = APPLICATION_XIDS
 
 
 def of_event(event: HardwareEvent, policy: Policy, now: float) -> Cause | None:
     """The cause that an event opens, or None where it opens none. ``now`` is wall-clock time in seconds."""
     if event.kind is EventKind.LOST:
         return lost(now)
-    if event.kind is not EventKind.FAULT or event.code in policy.ignored:
+    if event.kind is not EventKind.FAULT or event.code in policy.ignored or event.code == RECOVERY_ACTION_CHANGED:
         return None
     return Cause(
         reason=Reason.XID,

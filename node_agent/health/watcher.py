@@ -6,6 +6,7 @@ Events come at once but not always; probes find what no event told, and clear wh
 import asyncio
 import time
 from collections.abc import Callable, Collection
+from contextlib import suppress
 
 from node_agent.errors import HardwareError
 from node_agent.hardware.provider import EventKind, Events, GpuReadings, HardwareEvent, Readings
@@ -45,6 +46,7 @@ class HealthWatcher:
         self._on_change = on_change
         self._probe_seconds = probe_seconds
         self._settle_seconds = settle_seconds
+        self._probe_soon = asyncio.Event()
 
     async def run(self) -> None:
         """Listen and probe until cancelled."""
@@ -98,6 +100,7 @@ class HealthWatcher:
         if cause is not None:
             for gpu in self._meant_by(event):
                 self._board.open(gpu, cause)
+        self._probe_soon.set()
         if event.kind is not EventKind.FAULT:
             self._on_change()
 
@@ -107,9 +110,12 @@ class HealthWatcher:
 
     async def _probe_for_ever(self) -> None:
         while True:
+            self._probe_soon.clear()
             for gpu in self._inventory.value.gpus:
                 await self.probe(gpu.uuid)
-            await asyncio.sleep(self._probe_seconds)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._probe_seconds):
+                    await self._probe_soon.wait()
 
     async def probe(self, gpu: GpuUuid) -> None:
         """Look at one GPU: open what is wrong, close what is over."""

@@ -25,7 +25,7 @@ A, B, C = (GpuUuid(f"GPU-{number}") for number in range(3))
 class Ward:
     """A watcher over three GPUs, with everything around it."""
 
-    def __init__(self, settle_seconds: float = 0.0) -> None:
+    def __init__(self, settle_seconds: float = 0.0, probe_seconds: float = 0.02) -> None:
         self.inventory: Latest[Inventory] = Latest(node(3))
         self.events, self.readings, self.board = FakeEvents(), FakeReadings(), HealthBoard()
         self.rescans = 0
@@ -36,7 +36,7 @@ class Ward:
             board=self.board,
             policy=Policy(),
             on_change=self._rescan,
-            probe_seconds=0.02,
+            probe_seconds=probe_seconds,
             settle_seconds=settle_seconds,
         )
 
@@ -93,6 +93,15 @@ async def test_a_gpu_comes_back_by_itself_when_no_recovery_is_due(ward: Ward) ->
     ward.readings.set(A, FIT)
 
     assert not (await ward.until(A)).withdrawn
+
+
+async def test_a_changed_recovery_action_is_read_at_once() -> None:
+    ward = Ward(probe_seconds=60)
+    async with running(ward.watcher.run()):
+        await asyncio.sleep(0.05)
+        ward.readings.set(A, GpuReadings(recovery_action=RecoveryAction.RESET))
+        ward.events.happen(xid(154))
+        await ward.until(A, Reason.RECOVERY)
 
 
 async def test_a_gpu_stays_out_while_its_probe_fails(ward: Ward) -> None:

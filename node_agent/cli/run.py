@@ -1,0 +1,43 @@
+"""``node-agent run``: the agent itself."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from node_agent.cli.shared import chosen_node, node_options
+
+if TYPE_CHECKING:
+    from node_agent.config.settings import Settings
+
+
+@click.command()
+@node_options
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much to say.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="How to say it.")
+def run(config: Path | None, simulate: str | None, log_level: str | None, log_format: str | None) -> None:
+    """Run the agent until it is told to end (SIGTERM, Ctrl-C)."""
+    flags = {"agent.log.level": log_level, "agent.log.format": log_format}
+    given = {key: value for key, value in flags.items() if value is not None}
+    with chosen_node(config, simulate, given, serves=True) as (settings, stat):
+        from node_agent.kit import logs
+
+        logs.configure(settings.log.level, settings.log.form)
+        asyncio.run(work(settings, stat))
+
+
+async def work(settings: "Settings", stat: Callable[[Path], Any]) -> None:
+    """Run the agent until a signal ends it."""
+    from node_agent.agent.build import built
+    from node_agent.kit.tasks import running
+
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    async with built(settings, stat) as agent, running(agent.run(), name="agent") as running_agent:
+        stopped = asyncio.create_task(ended.wait())
+        await asyncio.wait([stopped, running_agent], return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
