@@ -1,0 +1,201 @@
+"""What the configuration file may say: the form of NVIDIA's device plugin file, version v1, and our section ``agent``.
+
+NVIDIA's keys keep their names, types and ranges, so that an existing file is read as it is. Three defaults differ:
+``deviceListStrategy`` is cdi-cri, since a pod can forge the variable of envvar; ``failOnInitError`` is false, since
+the agent waits for the driver and says so; ``containerDriverRoot`` is the driver root itself, right on the host and to
+be set where the agent runs in a container. All values are plain: ``settings`` makes of them what the agent uses, and
+``rules`` checks what these types cannot say. A description completes "expected …" in a message.
+"""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from node_agent.config.durations import PATTERN
+
+# What an application does to itself; NVIDIA's device plugin ignores the same.
+USUAL_XIDS = (13, 31, 43, 45, 68, 109)
+
+_UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+
+Place = Annotated[str, Meta(pattern="^/", description="an absolute path")]
+PlaceOrNone = Annotated[str, Meta(pattern="^(/|$)", description="an absolute path, or nothing")]
+Text = Annotated[str, Meta(min_length=1, description="some text")]
+Xids = Annotated[
+    Literal["all"] | tuple[Annotated[int, Meta(ge=0, description="the number of an Xid")], ...],
+    Meta(description="all, or a list of numbers of Xids"),
+]
+Interval = Annotated[
+    Annotated[str, Meta(pattern=PATTERN)] | Annotated[float, Meta(ge=0)],
+    Meta(description="a duration from 1s to 1h, such as 30s or 1m30s (a bare number counts seconds)"),
+]
+SleepInterval = Annotated[
+    Annotated[str, Meta(pattern=f"{PATTERN}|^infinite$")] | Annotated[float, Meta(ge=0)],
+    Meta(description="a duration such as 60s, or infinite (a bare number counts nanoseconds)"),
+]
+ListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
+SharedDevice = Annotated[
+    Annotated[int, Meta(ge=0)]
+    | Annotated[str, Meta(pattern=rf"^([0-9]+(:[0-9]+)?|(GPU|MIG)-{_UUID}|MIG-GPU-{_UUID}/[0-9]+/[0-9]+)$")],
+    Meta(description='an index such as 0 or "0:1", or the UUID of a GPU or MIG device'),
+]
+
+
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """A part of the file, as all parts are: no key but these, and none that must be there unless it has no default."""
+
+
+class PluginFlags(Section, frozen=True, kw_only=True):
+    """``flags.plugin``: how containers get their devices."""
+
+    pass_device_specs: bool = False
+    device_list_strategy: Annotated[
+        ListStrategy | Annotated[tuple[ListStrategy, ...], Meta(min_length=1)],
+        Meta(description="envvar, volume-mounts, cdi-annotations or cdi-cri, or a list of these"),
+    ] = "cdi-cri"
+    device_id_strategy: Literal["uuid", "index"] = field(name="deviceIDStrategy", default="uuid")
+    cdi_annotation_prefix: Text = "cdi.k8s.io/"
+    nvidia_ctk_path: PlaceOrNone = field(name="nvidiaCTKPath", default="")
+    container_driver_root: PlaceOrNone = ""
+    shared_devices_allocation_policy: Literal["distributed", "packed"] = "distributed"
+
+
+class LabelFlags(Section, frozen=True, kw_only=True):
+    """``flags.gfd``: GPU Feature Discovery's own."""
+
+    oneshot: bool = False
+    no_timestamp: bool = False
+    sleep_interval: SleepInterval = "60s"
+    output_file: str = "/etc/kubernetes/node-feature-discovery/features.d/gfd"
+    machine_type_file: str = "/sys/class/dmi/id/product_name"
+
+
+class Flags(Section, frozen=True, kw_only=True):
+    mig_strategy: Literal["none", "single", "mixed"] = "none"
+    fail_on_init_error: bool = False
+    mps_root: PlaceOrNone = ""
+    nvidia_driver_root: Place = "/"
+    nvidia_dev_root: PlaceOrNone = ""
+    gdrcopy_enabled: bool = False
+    gds_enabled: bool = False
+    mofed_enabled: bool = False
+    use_node_feature_api: bool = field(name="useNodeFeatureAPI", default=True)
+    device_discovery_strategy: Literal["auto", "nvml", "tegra", "vfio"] = "auto"
+    plugin: PluginFlags = PluginFlags()
+    gfd: LabelFlags = LabelFlags()
+
+
+class ResourceRule(Section, frozen=True, kw_only=True):
+    """Which devices are offered under which name; in ``pattern`` only ``*`` is special."""
+
+    pattern: Text
+    name: Text
+
+
+class Resources(Section, frozen=True, kw_only=True):
+    gpus: tuple[ResourceRule, ...] = ()
+    mig: tuple[ResourceRule, ...] = ()
+
+
+class SharedResource(Section, frozen=True, kw_only=True):
+    """A resource whose devices are each offered ``replicas`` times."""
+
+    name: Text
+    replicas: Annotated[int, Meta(ge=2, description="a whole number of at least 2")]
+    rename: str = ""
+    devices: Annotated[
+        Literal["all"] | Annotated[int, Meta(ge=1)] | Annotated[tuple[SharedDevice, ...], Meta(min_length=1)],
+        Meta(description="all, a number of at least 1, or a list of indices and UUIDs"),
+    ] = "all"
+
+
+class SharedResources(Section, frozen=True, kw_only=True):
+    """``sharing.timeSlicing`` and ``sharing.mps``; an unset ``failRequestsGreaterThanOne`` is true for MPS only."""
+
+    rename_by_default: bool = False
+    fail_requests_greater_than_one: bool | None = None
+    resources: Annotated[tuple[SharedResource, ...], Meta(min_length=1, description="a list of at least one resource")]
+
+
+class Sharing(Section, frozen=True, kw_only=True):
+    time_slicing: SharedResources | None = None
+    mps: SharedResources | None = None
+
+
+class Imex(Section, frozen=True, kw_only=True):
+    channel_ids: Annotated[
+        tuple[Literal[0], ...], Meta(max_length=1, description="[] or [0]: there is one channel per node")
+    ] = field(name="channelIDs", default=())
+    required: bool = False
+
+
+class AgentPaths(Section, frozen=True, kw_only=True):
+    """``agent.paths``: where things are, as the agent sees them. ``devRoot`` is the folder in which ``dev`` lies."""
+
+    kubelet_dir: Place = "/var/lib/kubelet"
+    cdi_dir: Place = "/var/run/cdi"
+    state_dir: Place = "/var/lib/gpu-node-agent"
+    run_dir: Place = "/run/gpu-node-agent"
+    sysfs_root: Place = "/sys"
+    dev_root: Place = "/"
+
+
+class AgentLog(Section, frozen=True, kw_only=True):
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class AgentHttp(Section, frozen=True, kw_only=True):
+    """``agent.http``: a TCP address besides the socket, for probes and metrics; none where it is empty."""
+
+    address: Annotated[
+        str,
+        Meta(
+            pattern=r"^((\[[0-9a-fA-F:.]+\]|[^\[\]:/\s]*):[0-9]{1,5})?$",
+            description='a host, a colon and a port up to 65535, such as ":9400", "127.0.0.1:9400" or "[::1]:9400"',
+        ),
+    ] = ""
+
+
+class AgentHealth(Section, frozen=True, kw_only=True):
+    """``agent.health``: an Xid in ``enabledXids`` withdraws its GPU even where ``ignoredXids`` has it."""
+
+    ignored_xids: Xids = USUAL_XIDS
+    enabled_xids: Xids = ()
+    probe_interval: Interval = "5s"
+
+
+class AgentDevices(Section, frozen=True, kw_only=True):
+    """``agent.devices``: GPUs that are not offered: by UUID, index, or model, where ``*`` stands for any part."""
+
+    exclude: tuple[
+        Annotated[
+            Annotated[int, Meta(ge=0)] | Annotated[str, Meta(min_length=1)],
+            Meta(description="an index, a UUID or a model"),
+        ],
+        ...,
+    ] = ()
+
+
+class AgentSection(Section, frozen=True, kw_only=True):
+    """``agent``: what NVIDIA's file has no word for."""
+
+    node_name: str = ""
+    rescan_interval: Interval = "30s"
+    registration: Literal["socket", "watcher", "auto"] = "auto"
+    paths: AgentPaths = AgentPaths()
+    log: AgentLog = AgentLog()
+    http: AgentHttp = AgentHttp()
+    health: AgentHealth = AgentHealth()
+    devices: AgentDevices = AgentDevices()
+
+
+class File(Section, frozen=True, kw_only=True):
+    """The whole file."""
+
+    version: Literal["v1"] = "v1"
+    flags: Flags = Flags()
+    resources: Resources = Resources()
+    sharing: Sharing = Sharing()
+    imex: Imex = Imex()
+    agent: AgentSection = AgentSection()

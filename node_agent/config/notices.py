@@ -1,0 +1,97 @@
+"""What the operator should know of a sound configuration: what is not served yet, and what has a price.
+
+A key that means nothing yet is valid, since NVIDIA's file is read as it is, and is never ignored in silence. Whoever
+serves a key takes its row out of ``UNSERVED``.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+
+from node_agent.config.file import File
+
+# The key, or the section whose keys, do nothing so far; and what stands in their place.
+UNSERVED: Mapping[str, str] = {
+    "flags.migStrategy": "MIG devices are not offered yet",
+    "flags.failOnInitError": "the agent never ends because of the driver: it waits for it, and its status says so",
+    "flags.mpsRoot": "MPS is not served yet",
+    "flags.gdrcopyEnabled": "GDRCopy devices are not offered yet",
+    "flags.gdsEnabled": "GPUDirect Storage devices are not offered yet",
+    "flags.mofedEnabled": "InfiniBand devices are not offered yet",
+    "flags.useNodeFeatureAPI": "the agent writes no labels yet",
+    "flags.deviceDiscoveryStrategy": "GPUs are found through NVML",
+    "flags.plugin.passDeviceSpecs": "device nodes reach a container through CDI",
+    "flags.plugin.sharedDevicesAllocationPolicy": "devices are not shared yet",
+    "flags.gfd": "the agent writes no labels yet",
+    "resources.mig": "MIG devices are not offered yet",
+    "sharing.timeSlicing": "each device is offered once",
+    "sharing.mps": "each device is offered once",
+    "imex": "IMEX channels are not offered yet",
+}
+# Values of these keys that mean what the agent does anyway.
+_SERVED_VALUES = {"flags.deviceDiscoveryStrategy": ("auto", "nvml")}
+
+UNSERVED_VARIABLES: Mapping[str, str] = {
+    "KUBELET_SOCKET": "the kubelet's folder is agent.paths.kubeletDir",
+    "CDI_FEATURE_FLAGS": "the agent makes CDI specs of its own",
+    "CDI_DISABLE_HOOKS": "the agent uses the hooks that the host's program has",
+}
+
+
+def notices(file: File, environment: Mapping[str, str]) -> Iterator[str]:
+    """One sentence for each thing to know, beginning with the key or variable that it is about."""
+    given, default = flat(file), flat(File())
+    for key, instead in UNSERVED.items():
+        changed = [path for path in given if _within(path, key) and given[path] != default.get(path)]
+        if changed and given.get(key) not in _SERVED_VALUES.get(key, ()):
+            yield f"{key}: valid, and not served by this version: {instead}"
+    for name, instead in UNSERVED_VARIABLES.items():
+        if environment.get(name):
+            yield f"environment variable {name}: not served by this version: {instead}"
+    for applies, sentence in _PRICES:
+        if applies(file):
+            yield sentence
+
+
+def flat(file: File) -> dict[str, object]:
+    """Every value of a file by the dotted path of its key; a list is one value."""
+    return dict(_flat(msgspec.to_builtins(file), ""))
+
+
+def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, object]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def _within(path: str, key: str) -> bool:
+    return f"{path}.".startswith(f"{key}.")
+
+
+def _strategies(file: File) -> tuple[str, ...]:
+    given = file.flags.plugin.device_list_strategy
+    return (given,) if isinstance(given, str) else given
+
+
+_PRICES: tuple[tuple[Callable[[File], bool], str], ...] = (
+    (
+        lambda file: "envvar" in _strategies(file),
+        "flags.plugin.deviceListStrategy: with envvar a pod that asked for nothing can set NVIDIA_VISIBLE_DEVICES "
+        "itself and use every GPU; with cdi-cri it cannot",
+    ),
+    (
+        lambda file: {"cdi-cri", "cdi-annotations"} <= set(_strategies(file)),
+        "flags.plugin.deviceListStrategy: cdi-annotations is left out beside cdi-cri, since the runtime would inject "
+        "each device twice",
+    ),
+    (
+        lambda file: file.flags.plugin.device_id_strategy == "index",
+        "flags.plugin.deviceIDStrategy: an index moves to another GPU when one drops out; a UUID never does",
+    ),
+    (
+        lambda file: file.agent.health.ignored_xids == "all",
+        "agent.health.ignoredXids: no Xid withdraws a GPU; one that is lost or does not answer is still withdrawn",
+    ),
+)
