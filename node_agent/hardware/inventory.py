@@ -48,7 +48,7 @@ class InventoryKeeper:
         self._period = period
         self._stall_seconds = stall_seconds
         self._names: Names = {}
-        self._unknown: Mapping[GpuUuid, Mapping[str, str]] = {}
+        self._unknown: Mapping[str, Mapping[str, str]] = {}
         self._asked = asyncio.Event()
 
     @property
@@ -86,6 +86,7 @@ class InventoryKeeper:
         except DriverUnavailable as error:
             self._publish(unreachable(previous, str(error)))
             return False
+        # Kept before they are published: a name that was seen must be the same after a crash.
         self._names = named(self._names, scan.gpus)
         await asyncio.to_thread(self._file.keep, self._names)
         inventory = joined(previous, scan, links, self._names, self._sysfs)
@@ -116,12 +117,13 @@ class InventoryKeeper:
         )
 
     def _report_unknown(self, inventory: Inventory, scan: Scan) -> None:
-        """Say once what cannot be told of a GPU, and again when it is something else."""
+        """Say once what cannot be told, and again when it is something else."""
         failed = {facts.uuid: facts.failed for facts in scan.gpus}
-        unknown = {gpu.uuid: {**unknown_facts(gpu), **failed[gpu.uuid]} for gpu in inventory.gpus}
-        for gpu in inventory.gpus:
-            if unknown[gpu.uuid] and unknown[gpu.uuid] != self._unknown.get(gpu.uuid):
-                log.warning("gpu facts left out", gpu=gpu.name, **unknown[gpu.uuid])
+        unknown: dict[str, Mapping[str, str]] = {"driver": scan.failed}
+        unknown |= {gpu.name: {**unknown_facts(gpu), **failed[gpu.uuid]} for gpu in inventory.gpus}
+        for name, facts in unknown.items():
+            if facts and facts != self._unknown.get(name):
+                log.warning("facts left out", of=name, **facts)
         self._unknown = unknown
 
     async def _report_stalls(self) -> None:
@@ -172,11 +174,13 @@ def _gpu(facts: GpuFacts, names: Names, sysfs: Sysfs) -> Gpu:
         numa_node=sysfs.numa_node(facts.pci),
         pcie_root=sysfs.pcie_root(facts.pci),
         partition_mode=facts.partition_mode,
+        nvlink_domain=facts.nvlink_domain,
     )
 
 
 def _missing(previous: Inventory, scan: Scan) -> tuple[MissingGpu, ...]:
     """What the driver counts but cannot read, named by who was there before, and who is not even counted any more."""
+    # An unreadable GPU does not say who it is; most likely it is the one that had its index before.
     told = {gpu.uuid for gpu in scan.gpus} | {missing.uuid for missing in scan.missing}
     absent = {uuid: index for uuid, index in _known(previous).items() if uuid not in told}
     holders = {index: uuid for uuid, index in absent.items()}

@@ -22,6 +22,7 @@ def named(known: Names, gpus: Iterable[GpuFacts]) -> Names:
     """``known`` with a name for each GPU that has none yet: by its number, else the next number that is free."""
     names = dict(known)
     strangers = sorted((gpu for gpu in gpus if gpu.uuid not in names), key=_number)
+    # First everyone whose name is free: nobody takes a name that another newcomer asks for.
     for gpu in strangers:
         if _name(_number(gpu)) not in names.values():
             names[gpu.uuid] = _name(_number(gpu))

@@ -37,16 +37,18 @@ class GpuFacts:
     memory: int | None = None
     multiprocessors: int | None = None
     partition_mode: PartitionMode | None = None
+    nvlink_domain: str | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scan:
-    """All that one look at the driver found, in the driver's own order."""
+    """All that one look at the driver found, in the driver's own order; ``failed`` as in the facts, of ``driver``."""
 
     driver: DriverInfo = field(default_factory=DriverInfo)
     gpus: tuple[GpuFacts, ...] = ()
     missing: tuple[MissingGpu, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Discovery(Protocol):

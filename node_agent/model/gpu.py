@@ -55,7 +55,8 @@ class Gpu:
     ``index`` is the place in the driver's enumeration of this snapshot: for display only, it moves. ``minor`` numbers
     the device node ``/dev/nvidia<minor>``. ``memory`` is in bytes, ``multiprocessors`` a count. ``numa_node`` and
     ``pcie_root`` come from sysfs and are None where the platform has none. ``partition_mode`` is None where the GPU
-    cannot be partitioned.
+    cannot be partitioned. ``nvlink_domain`` names the NVLink domain over several nodes that the GPU has joined, as
+    ``<cluster>.<clique>``: GPUs of one domain reach each other over NVLink whatever node they are in.
     """
 
     uuid: GpuUuid
@@ -72,6 +73,7 @@ class Gpu:
     numa_node: int | None = None
     pcie_root: str | None = None
     partition_mode: PartitionMode | None = None
+    nvlink_domain: str | None = None
 
     def __post_init__(self) -> None:
         device_name(self.name)

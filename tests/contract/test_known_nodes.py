@@ -179,6 +179,7 @@ async def test_a_gb200_is_a_blackwell(name: str, nvml: NvmlProvider) -> None:
     for gpu in await gpus_of(nvml):
         assert (gpu.product, gpu.architecture) == ("NVIDIA GB200", "Blackwell")
         assert gpu.memory == 189_471 * MIB
+        assert gpu.nvlink_domain == "b2daed23-0000-4000-8000-6a1f00c0ffee.1"
         assert gpu.partition_mode is PartitionMode.DISABLED
 
 

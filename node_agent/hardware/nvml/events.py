@@ -19,6 +19,8 @@ from node_agent.model.gpu import GpuUuid
 # A wait cannot be interrupted, so it is kept short: closing and re-opening the library wait for its end.
 WAIT_SECONDS = 0.5
 
+# Beside Xids what may change the verdict on a GPU: each asks for another look at it. ECC errors that were corrected,
+# clocks and power states change all the time and are not asked for.
 _WANTED = (
     pynvml.nvmlEventTypeXidCriticalError
     | pynvml.nvmlEventTypeDoubleBitEccError
@@ -54,7 +56,8 @@ class EventSet:
 
     def wait(self) -> list[HardwareEvent]:
         """Wait a moment for events; most often there are none. Raises HardwareError when the set is of no more use."""
-        if not self._watched:
+        # What NVML makes of a wait for nobody is not documented.
+        if not self._watched and self._failure is None:
             time.sleep(WAIT_SECONDS)
             return []
         with self._session.guard:
@@ -102,6 +105,7 @@ class EventSet:
 
     def _register(self, gpu: GpuUuid) -> Handle:
         handle = self._session.handle(gpu)
+        # One type that the GPU cannot report would refuse all the others.
         supported = self._calls(pynvml.nvmlDeviceGetSupportedEventTypes, handle) & _WANTED
         if not supported & pynvml.nvmlEventTypeXidCriticalError:
             raise NotSupported(f"{gpu} reports no Xids", call="nvmlDeviceGetSupportedEventTypes")

@@ -59,6 +59,7 @@ def _end(session: Session, gpu: GpuUuid) -> _End | None:
         raise
     except HardwareError:
         return None  # the scan says what is wrong with it; here it only has no links
+    # Boards number their links without a word for the last one, and some have gaps: all are tried.
     active = [link for link in range(pynvml.NVML_NVLINK_MAX_LINKS) if _is_active(calls, handle, link)]
     speeds = _speeds(calls, handle, active)
     far = {link: _far_end(calls, handle, link) for link in active}

@@ -81,8 +81,9 @@ def live_devices(calls: Calls, handle: Handle) -> list[Handle]:
 
 
 def set_mode(session: Session, gpu: GpuUuid, enabled: bool) -> PartitionMode:
-    """Turn MIG on or off. The driver may attach the GPU anew for this, so the handles are taken anew, too."""
+    """Turn MIG on or off; the answer says what the change still waits for."""
     session.calls(pynvml.nvmlDeviceSetMigMode, session.handle(gpu), int(enabled))
+    # The driver may have attached the GPU anew for this: the old handle is void then.
     session.refresh()
     return partition_mode(session.calls, session.handle(gpu))
 
@@ -96,6 +97,7 @@ def create(session: Session, gpu: GpuUuid, profile: PartitionProfile, placement:
     except HardwareError as error:
         _undo(calls, instance, error)
         raise
+    # The new device has no other sure mark: ids are the driver's to choose, and used again.
     for partition in partitions(session, gpu):
         if partition.placement == placement:
             return partition
@@ -119,18 +121,18 @@ def profile_name(slices: int, mib: int, total_mib: int, suffix: str = "") -> str
 
 
 def _known_profiles(calls: Calls, handle: Handle) -> dict[int, _Known]:
-    """By profile id; the driver names them from the second version of the call on, which may need MIG to be on."""
-    total = memory_total(calls, handle) or 0
+    """The profiles that the GPU has, by profile id."""
     infos = _kinds(
         lambda kind, version: calls.optional(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, kind, version)
     )
-    return {info.id: _Known(info=info, name=_name(kind, info, total // _MIB)) for kind, info in infos}
+    return {info.id: _Known(info=info, name=_name(calls, handle, kind, info)) for kind, info in infos}
 
 
 def _kinds(ask: Callable[[int, int], Any | None]) -> Iterator[tuple[int, Any]]:
     """Each kind of profile that the driver knows and the GPU has; newer drivers know more kinds than the binding."""
     for kind in range(_MOST_KINDS):
         try:
+            # The second version has the name, but may want MIG to be on.
             info = ask(kind, 2) or ask(kind, 1)
         except HardwareError as error:
             if error.code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
@@ -140,10 +142,13 @@ def _kinds(ask: Callable[[int, int], Any | None]) -> Iterator[tuple[int, Any]]:
             yield kind, info
 
 
-def _name(kind: int, info: Any, total_mib: int) -> str:
+def _name(calls: Calls, handle: Handle, kind: int, info: Any) -> str:
     if name := text(getattr(info, "name", "")):
         return name.removeprefix("MIG ")
-    return profile_name(info.sliceCount, info.memorySizeMB, total_mib, _SUFFIXES.get(kind, ""))
+    total = memory_total(calls, handle)
+    if total is None:
+        raise NotSupported("the driver neither names its MIG profiles nor tells how much memory they share")
+    return profile_name(info.sliceCount, info.memorySizeMB, total // _MIB, _SUFFIXES.get(kind, ""))
 
 
 def _profile(calls: Calls, handle: Handle, profile: _Known) -> PartitionProfile:
@@ -173,7 +178,8 @@ def _placements(calls: Calls, handle: Handle, profile_id: int) -> tuple[Placemen
 
 
 def _in_slot(calls: Calls, handle: Handle, slot: int) -> Handle | None:
-    """Slots have holes: their number is what the GPU could hold, not what it holds."""
+    """The MIG device in a slot, if there is one."""
+    # The slots are counted by what the GPU could hold; holes among them are normal.
     try:
         return calls(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, slot)
     except HardwareError as error:
@@ -189,7 +195,7 @@ def _partition(calls: Calls, gpu: GpuUuid, parent: Handle, device: Handle, known
     return Partition(
         uuid=PartitionUuid(calls.text(pynvml.nvmlDeviceGetUUID, device)),
         parent=gpu,
-        profile=known[info.profileId].name,
+        profile=known[info.profileId].name if info.profileId in known else f"profile {info.profileId}",
         placement=Placement(start=info.placement.start, length=info.placement.size),
         instance=instance_id,
         compute_instance=calls(pynvml.nvmlDeviceGetComputeInstanceId, device),
@@ -222,6 +228,7 @@ def _undo(calls: Calls, instance: Handle, because: HardwareError) -> None:
 def _clear_leftovers(session: Session, gpu: GpuUuid, placement: Placement) -> bool:
     """Remove what lies in the way without a compute instance: half-made by someone who died, and listed nowhere."""
     calls, handle = session.calls, session.handle(gpu)
+    # A live one that is missed here is still safe: the driver destroys none that has compute instances.
     live = {partition.instance for partition in partitions(session, gpu)}
     cleared = False
     for known in _known_profiles(calls, handle).values():
@@ -246,6 +253,8 @@ def _whole_profile_id(calls: Calls, instance: Handle) -> int:
     shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     ask = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
     infos = [info for _, info in _kinds(lambda kind, version: calls.optional(ask, instance, kind, shared, version))]
+    if not infos:
+        raise NotSupported("the GPU instance offers no compute instance", call=ask.__name__)
     profile_id: int = max(infos, key=lambda info: info.sliceCount).id
     return profile_id
 

@@ -33,6 +33,7 @@ def read(session: Session, gpu: GpuUuid) -> GpuReadings:
     handle = session.handle(gpu)
     answers = Answers()
     values = answers.ask_all(_QUERIES, session.calls, handle)
+    # A GPU that lacks everything is an odd one; a GPU that fails everything is a broken one.
     if not answers.heard:
         raise answers.errors[0]
     pending, failure = values.pop("row_remap") or (None, None)

@@ -1,11 +1,13 @@
 """Which GPUs there are, and what each one is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import pynvml
 
 from node_agent.errors import DriverUnavailable, HardwareError
+from node_agent.hardware.nvml.fabric import nvlink_domain
 from node_agent.hardware.nvml.session import Listed, Session
 from node_agent.hardware.nvml.translate import Answers, Calls, Handle, Query, figure, text
 from node_agent.hardware.provider import GpuFacts, Scan
@@ -13,6 +15,7 @@ from node_agent.model.gpu import ComputeCapability, PartitionMode
 from node_agent.model.inventory import DriverInfo, MissingGpu
 from node_agent.model.pci import pci_address
 
+# NVIDIA's own DRA driver publishes brands and architectures in these words.
 _BRANDS = {
     pynvml.NVML_BRAND_QUADRO: "Quadro",
     pynvml.NVML_BRAND_TESLA: "Tesla",
@@ -50,7 +53,7 @@ _CORES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 5): 64, (8, 0): 64} | {
     capability: 128 for capability in ((8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1))
 }
 
-# The board that drives the monitor of a DGX Station; nobody's work belongs there.
+# A DGX Station has a board that drives its monitor: nobody's work belongs there, and others' tools skip it, too.
 _DISPLAY_ONLY = "DGX Display"
 
 _MODES = {
@@ -71,6 +74,7 @@ def scan(session: Session) -> Scan:
     try:
         return _look(session)
     except DriverUnavailable:
+        # Most often the driver was reloaded underneath and is there again: nobody needs to hear of that.
         session.close()
         session.ensure_open()
         return _look(session)
@@ -90,6 +94,7 @@ def memory_total(calls: Calls, handle: Handle) -> int | None:
 
 def memory_info(calls: Calls, handle: Handle) -> Any | None:
     """NVML's figures of the GPU's memory, in the older form where the driver has no other."""
+    # The older form counts what the driver keeps for itself as used, so it is only the second choice.
     newer = calls.optional(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
     return newer or calls.optional(pynvml.nvmlDeviceGetMemoryInfo, handle)
 
@@ -105,7 +110,9 @@ def _look(session: Session) -> Scan:
         except HardwareError as error:
             missing.append(MissingGpu(index=gpu.index, reason=str(error), uuid=gpu.uuid))
     gpus = tuple(gpu for gpu in found if _DISPLAY_ONLY not in gpu.product)
-    return Scan(driver=_driver(session.calls), gpus=gpus, missing=tuple(missing))
+    answers = Answers()
+    driver = DriverInfo(**{name: answers.ask(name, partial(query, session.calls)) for name, query in _VERSIONS.items()})
+    return Scan(driver=driver, gpus=gpus, missing=tuple(missing), failed=answers.failed)
 
 
 def _facts(calls: Calls, gpu: Listed) -> GpuFacts:
@@ -115,19 +122,11 @@ def _facts(calls: Calls, gpu: Listed) -> GpuFacts:
         address = pci_address(text(pci.busId))
     except ValueError as error:
         raise HardwareError(f"nvmlDeviceGetPciInfo: {error}") from error
+    # A name may be missing because the InfoROM is damaged, and then the GPU still works.
     answers = Answers()
     values = answers.ask_all(_QUERIES, calls, gpu.handle)
     product = values.pop("product") or f"NVIDIA {pci.pciDeviceId >> 16:04X}"
     return GpuFacts(uuid=gpu.uuid, index=gpu.index, product=product, pci=address, failed=answers.failed, **values)
-
-
-def _driver(calls: Calls) -> DriverInfo:
-    answers = Answers()
-    return DriverInfo(
-        version=answers.ask("version", lambda: calls.text(pynvml.nvmlSystemGetDriverVersion)),
-        cuda=answers.ask("cuda", lambda: _cuda(calls)),
-        library=answers.ask("library", lambda: calls.text(pynvml.nvmlSystemGetNVMLVersion)),
-    )
 
 
 def _cuda(calls: Calls) -> str:
@@ -151,6 +150,12 @@ def _multiprocessors(calls: Calls, handle: Handle) -> int | None:
     return cores // each if each else None
 
 
+_VERSIONS: Mapping[str, Callable[[Calls], str]] = {
+    "version": lambda calls: calls.text(pynvml.nvmlSystemGetDriverVersion),
+    "cuda": _cuda,
+    "library": lambda calls: calls.text(pynvml.nvmlSystemGetNVMLVersion),
+}
+
 _QUERIES: Mapping[str, Query] = {
     "product": lambda calls, handle: calls.text(pynvml.nvmlDeviceGetName, handle),
     "minor": lambda calls, handle: figure(calls(pynvml.nvmlDeviceGetMinorNumber, handle)),
@@ -160,4 +165,5 @@ _QUERIES: Mapping[str, Query] = {
     "memory": memory_total,
     "multiprocessors": _multiprocessors,
     "partition_mode": partition_mode,
+    "nvlink_domain": nvlink_domain,
 }

@@ -17,11 +17,8 @@ from node_agent.hardware.nvml.translate import Calls, Handle
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import MissingGpu
 
-_AT_INIT = {
-    pynvml.NVML_ERROR_UNKNOWN: (
-        ": in a container this means that its device cgroup lost /dev/nvidia*, as systemd reloads do: restart the pod"
-    ),
-}
+# What UNKNOWN means when everything answers it; of a single query it means nothing in particular.
+_NODES_LOST = "in a container, its device cgroup lost /dev/nvidia*, as systemd reloads do: restart the pod"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,10 +47,8 @@ class Session:
         self._open = False
 
     def handle(self, gpu: GpuUuid) -> Handle:
-        """The handle of a GPU. Raises DeviceLost where the last ``refresh`` did not list it.
-
-        NVML's own look-up by UUID is not used: it may fail for a healthy GPU because another one is lost.
-        """
+        """The handle of a GPU. Raises DeviceLost where the last ``refresh`` did not list it."""
+        # NVML's own look-up by UUID may fail for a healthy GPU because another one is lost.
         if not self._open:
             raise DriverUnavailable("the driver is not open: it is tried again at each look")
         try:
@@ -68,6 +63,7 @@ class Session:
     def ensure_open(self) -> None:
         """Open the library, anew where the kernel has other GPUs by now. Raises DriverUnavailable."""
         bound = self._bound_now()
+        # Where there is nothing to lose, a fresh start costs nothing and finds whatever came late.
         if self._open and (bound != self._bound or not self._handles):
             self.close()
         if self._open:
@@ -76,7 +72,7 @@ class Session:
             try:
                 self.calls(pynvml.nvmlInit)
             except HardwareError as error:
-                advice = _AT_INIT.get(error.code or 0, "")
+                advice = f": {_NODES_LOST}" if error.code == pynvml.NVML_ERROR_UNKNOWN else ""
                 raise DriverUnavailable(f"{error}{advice}", call=error.call, code=error.code) from error
         self._open, self._bound = True, bound
 
@@ -107,12 +103,13 @@ class Session:
             else:
                 listed[found.uuid] = found
         if codes == {pynvml.NVML_ERROR_UNKNOWN} and not listed:
-            raise DriverUnavailable(f"no GPU answers; {missing[0].reason}{_AT_INIT[pynvml.NVML_ERROR_UNKNOWN]}")
+            raise DriverUnavailable(f"no GPU answers; {missing[0].reason}: {_NODES_LOST}")
         self._handles = {gpu.uuid: gpu.handle for gpu in listed.values()}
         return list(listed.values()), missing
 
     def _count(self) -> int:
-        """How many GPUs the driver counts. This asks no GPU, so that a failure is the driver's own."""
+        """How many GPUs the driver counts, with those that do not answer."""
+        # This asks no GPU, so a failure of any kind is the driver's own.
         try:
             count: int = self.calls(pynvml.nvmlDeviceGetCount)
         except HardwareError as error:

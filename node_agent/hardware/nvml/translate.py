@@ -88,6 +88,7 @@ class Calls:
 
     def text(self, function: Callable[..., Any], *args: Any) -> str:
         """The answer of a call that returns a text, read past the binding's own decoding, which dies of bad UTF-8."""
+        # functools.wraps leaves the undecorated function here; it answers bytes.
         return text(self(getattr(function, "__wrapped__", function), *args))
 
     def fields(self, handle: Handle, wanted: Sequence[tuple[int, int]]) -> list[int | HardwareError]:

@@ -1,7 +1,6 @@
 """The keeper of the inventory: what it publishes when GPUs and drivers come and go."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -225,9 +224,9 @@ async def test_a_failing_query_costs_an_attribute_and_one_line(
     node.faults.fail("nvmlDeviceGetMemoryInfo_v2", "UNKNOWN", gpu=4)
     after = await rescanned(keeper, lambda inventory: inventory.gpus[4].memory is None)
     await keeper._look()
-    lines = facts_of(caplog, "gpu facts left out")
+    lines = facts_of(caplog, "facts left out")
     assert len(lines) == 1
-    assert lines[0]["gpu"] == after.gpus[4].name
+    assert lines[0]["of"] == after.gpus[4].name
     assert "NVML error 999" in str(lines[0]["memory"])
 
 
@@ -239,9 +238,21 @@ async def test_what_the_platform_does_not_tell_is_left_out_and_said_once(
         inventory = await until(keeper, lambda inventory: inventory.generation == 1)
         await keeper._look()
     assert {(gpu.numa_node, gpu.pcie_root) for gpu in inventory.gpus} == {(None, None)}
-    lines = facts_of(caplog, "gpu facts left out")
+    lines = facts_of(caplog, "facts left out")
     assert len(lines) == 8
-    assert lines[0].keys() == {"gpu", "numa_node", "pcie_root"}
+    assert lines[0].keys() == {"of", "numa_node", "pcie_root"}
+
+
+async def test_a_version_that_the_driver_fails_to_tell_is_left_out_and_said_once(
+    keeper: InventoryKeeper, node: SimulatedNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.faults.fail("nvmlSystemGetDriverVersion", "UNKNOWN")
+    after = await rescanned(keeper, lambda inventory: inventory.driver.version is None)
+    await keeper._look()
+    assert len(after.gpus) == 8
+    (line,) = facts_of(caplog, "facts left out")
+    assert line["of"] == "driver"
+    assert "nvmlSystemGetDriverVersion" in str(line["version"])
 
 
 async def test_names_that_cannot_be_kept_cost_no_gpu(

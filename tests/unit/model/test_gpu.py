@@ -57,6 +57,7 @@ def test_a_gpu_whose_hardware_tells_nothing_more_is_fine() -> None:
         "numa_node",
         "pcie_root",
         "partition_mode",
+        "nvlink_domain",
     ]
 
 

@@ -279,3 +279,16 @@ def test_a_closed_library_cannot_be_subscribed_to(session: Session) -> None:
     session.close()
     with pytest.raises(DriverUnavailable):
         EventSet(session, Calls()).open([])
+
+
+def test_a_gpu_that_cannot_be_watched_any_more_is_told_even_when_it_was_the_only_other_one(
+    session: Session, node: SimulatedNode
+) -> None:
+    watched = EventSet(session, Calls())
+    watched.open(session.gpus[:2])
+    node.faults.lose(0)
+    node.faults.fail("nvmlDeviceRegisterEvents", "UNKNOWN", gpu=1, times=1)
+    assert watched.wait() == [HardwareEvent(kind=EventKind.LOST, gpu=session.gpus[0])]
+    with pytest.raises(HardwareError, match="nvmlDeviceRegisterEvents"):
+        watched.wait()
+    watched.close()
