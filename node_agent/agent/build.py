@@ -84,6 +84,7 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Sta
         policy=Policy(ignored=settings.health.ignored_xids),
         on_change=keeper.rescan,
         probe_seconds=settings.health.probe_interval,
+        settle_seconds=settings.health.probe_interval,
     )
     roots = driver_roots(settings)
     publisher = SpecPublisher(
@@ -112,7 +113,7 @@ def _plugins(
     settings: Settings, keeper: InventoryKeeper, board: HealthBoard, publisher: SpecPublisher
 ) -> list[DevicePlugin]:
     """A device plugin for each resource name that a GPU may get."""
-    rules = [Rule(pattern=rule.pattern, resource=rule.name) for rule in settings.resources]
+    rules = [Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources]
     selection = Selection(exclude=settings.exclude, rules=rules)
     needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
     return [

@@ -14,11 +14,13 @@ import click
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.build import built
+from node_agent.cdi.names import KIND, file_name
 from node_agent.cli.shared import console
 from node_agent.cli.simulated import Simulation, simulation
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.kit import logs
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import Gpu, GpuUuid
@@ -38,6 +40,8 @@ def demo(profile: str, hold: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="node-agent-demo-", dir="/tmp") as name:
         folder = Path(name)
         with simulation(profile, folder / "node") as simulated, simulated.controlled(folder / "simulate.sock"):
+            # What the agent would log is what the demo shows; an error would be none of it.
+            logs.configure("error")
             asyncio.run(_play(simulated, _settings(simulated, folder), hold))
 
 
@@ -49,7 +53,7 @@ def _settings(simulated: Simulation, folder: Path) -> Settings:
         "agent.paths.stateDir": str(folder / "state"),
         "agent.paths.runDir": str(folder),
         "agent.nodeName": "demo-node",
-        "agent.health.probeInterval": "300ms",
+        "agent.health.probeInterval": "1s",
     }
     return resolve(file=None, environment={}, flags=flags).settings
 
@@ -85,7 +89,8 @@ class Stage:
         expected = len(self._simulated.node.profile.gpus)
         view = await self._kubelet.until(GPU_RESOURCE, allocatable=expected)
         self._scene(
-            "Registration", f"{GPU_RESOURCE} is served on {view.endpoint}, {_since(self._began)} after the start."
+            "Registration",
+            f"{GPU_RESOURCE} is served on {Path(view.endpoint).name}, {_since(self._began)} after the start.",
         )
         self._out.print(draw(self._agent.keeper.inventory.value), markup=False)
         self._out.print(f"\nThe kubelet lists {view.capacity} devices, {view.allocatable} of them allocatable:")
@@ -108,18 +113,17 @@ class Stage:
 
     def spec(self) -> None:
         """The CDI spec on disk says what those names stand for."""
-        path = Path(str(self._agent.status().cdi.path))  # type: ignore[union-attr]
-        spec = json.loads(path.read_text())
+        path = self._settings.paths.cdi_dir / file_name(KIND)
+        spec, gpu = json.loads(path.read_text()), self._held("trainer")[0]
         common = spec["containerEdits"]
-        self._scene(
-            "CDI", f"{path.name} ({path.stat().st_size // 1024} KiB, CDI {spec['cdiVersion']}) gives a container:"
-        )
-        gpu = self._held("trainer")[0]
+        size = f"{path.stat().st_size // 1024} KiB, CDI {spec['cdiVersion']}"
+        self._scene("CDI", f"{path.name} ({size}) gives a container with {gpu.name}:")
         (device,) = [one for one in spec["devices"] if one["name"] == gpu.uuid]
         nodes = [node["path"] for node in (*device["containerEdits"]["deviceNodes"], *common["deviceNodes"])]
-        self._out.print(f"  device nodes   {' '.join(nodes)}  (for {gpu.name})")
+        self._out.print(f"  device nodes   {' '.join(nodes)}")
+        mounts = [mount["containerPath"] for mount in common["mounts"]]
         self._out.print(
-            f"  driver files   {len(common['mounts'])} mounts, such as {common['mounts'][0]['containerPath']}"
+            f"  driver files   {len(mounts)} mounts, such as {next(one for one in mounts if 'libcuda' in one)}"
         )
         self._out.print(f"  environment    {' '.join(common['env'])}", markup=False)
 

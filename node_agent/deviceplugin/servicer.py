@@ -90,7 +90,7 @@ class Servicer(rpc.DevicePluginServicer):
         offer = self._offer.value
         devices = [_usable(offer, device_id) for device_id in sorted(ids)]
         answer = self._give(devices)
-        log.info("allocated", resource=offer.resource, devices=ids, cdi=answer.cdi_names)
+        log.info("allocated", resource=offer.resource, devices=[device.id for device in devices], cdi=answer.cdi_names)
         return container_response(answer)
 
 

@@ -111,11 +111,16 @@ class HealthWatcher:
     async def _probe_for_ever(self) -> None:
         while True:
             self._probe_soon.clear()
-            for gpu in self._inventory.value.gpus:
-                await self.probe(gpu.uuid)
+            for gpu in self._known():
+                await self.probe(gpu)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._probe_seconds):
                     await self._probe_soon.wait()
+
+    def _known(self) -> list[GpuUuid]:
+        """The GPUs that are there, and those that should be: a lost one shows by its answer that it is back."""
+        inventory = self._inventory.value
+        return [*inventory.by_uuid, *(missing.uuid for missing in inventory.missing if missing.uuid is not None)]
 
     async def probe(self, gpu: GpuUuid) -> None:
         """Look at one GPU: open what is wrong, close what is over."""
@@ -133,3 +138,5 @@ class HealthWatcher:
         )
         for cause in found:
             self._board.open(gpu, cause)
+        if not found and gpu not in self._inventory.value.by_uuid:
+            self._on_change()

@@ -108,7 +108,11 @@ def _word(value: object) -> str:
 
 
 def configure(level: str = "info", form: str = "text", stream: IO[str] | None = None) -> None:
-    """Send all logs to ``stream`` (standard error by default) in ``form`` ``text`` or ``json``, from ``level`` up."""
+    """Send all logs to ``stream`` (standard error by default) in ``form`` ``text`` or ``json``.
+
+    ``level`` is for the agent's own lines; libraries are heard from warnings up.
+    """
     target = logging.StreamHandler(stream or sys.stderr)
     target.setFormatter({"text": _Text, "json": _Json}[form]())
-    logging.basicConfig(level=level.upper(), handlers=[target], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[target], force=True)
+    logging.getLogger("node_agent").setLevel(level.upper())
