@@ -30,6 +30,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "remap-rows": Faults.remap_rows,
     "restore-gpu": Faults.restore,
     "retire-pages": Faults.retire_pages,
+    "slow-down": Faults.slow_down,
     "start-process": Faults.start_process,
     "stop-process": Faults.stop_process,
     "unplug-gpu": Faults.unplug,

@@ -43,6 +43,13 @@ LINK_COUNTERS = {
 }
 FABRIC_STATES = nvml_members("NVML_GPU_FABRIC_STATE_")
 FABRIC_SUMMARIES = nvml_members("NVML_GPU_FABRIC_HEALTH_SUMMARY_")
+SLOWDOWN_REASONS = {
+    "sw-power-cap": pynvml.nvmlClocksEventReasonSwPowerCap,
+    "hw-slowdown": pynvml.nvmlClocksThrottleReasonHwSlowdown,
+    "sw-thermal-slowdown": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+    "hw-thermal-slowdown": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+    "hw-power-brake-slowdown": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+}
 PAGE_CAUSES = {"single-bit": 0, "double-bit": 1}
 SPARE_ROWS = ("high", "partial", "low", "none")
 
@@ -131,6 +138,13 @@ class Faults:
             raise SimulationError(f"a load of {load} is not between 0 and 1")
         with self._driver.changed:
             found.set_load(load)
+
+    def slow_down(self, gpu: GpuSelector, reasons: Sequence[str]) -> None:
+        """Set why a GPU holds its clocks back; no reason lets it run free."""
+        found = self.gpu(gpu)
+        bits = [SLOWDOWN_REASONS[_choose("reason", reason, SLOWDOWN_REASONS)] for reason in reasons]
+        with self._driver.changed:
+            found.clock_reasons = sum(set(bits))
 
     def start_process(
         self,

@@ -135,6 +135,8 @@ def remapping_of(gpu: SimulatedGpu) -> RowRemapping:
 def _counting(device: Device, kind: int, counter: int) -> SimulatedGpu:
     """The GPU that counts. With MIG on, volatile counts are read through MIG handles, lasting ones through the GPU."""
     _require_ecc(device.gpu)
+    if not device.gpu.ecc_current:
+        raise NvmlReturn("NOT_SUPPORTED")
     if kind not in (_CORRECTED, _UNCORRECTED) or counter not in (_VOLATILE, _AGGREGATE):
         raise NvmlReturn("INVALID_ARGUMENT")
     through_mig = counter == _VOLATILE if device.gpu.mig_enabled else False
