@@ -34,8 +34,8 @@ _NOT_TOLD = "neither the driver nor /sys tells"
 class InventoryKeeper:
     """A service. ``inventory`` has generation 0 until the first look is over; ``names`` outlive the agent.
 
-    ``period`` is the time between looks that nobody asked for, and the longest one between tries to reach a driver
-    that cannot be asked; a call that takes longer than ``stall_seconds`` counts as hanging.
+    ``period`` is the time between looks that nobody asked for, and the longest one between tries to reach what is not
+    there; a call that takes longer than ``stall_seconds`` counts as hanging.
     """
 
     def __init__(
@@ -62,37 +62,41 @@ class InventoryKeeper:
         self._asked.set()
 
     async def run(self) -> None:
-        """Look until cancelled; look sooner again, with growing pauses, while the driver cannot be asked."""
+        """Look until cancelled; sooner again, with growing pauses, while the driver or a GPU is missing."""
         self._names = await asyncio.to_thread(self._file.load)
         tries = pauses(longest=self._period)
         async with running(self._report_stalls(), name="driver stalls"):
             while True:
                 self._asked.clear()
-                if await self._look():
+                before = self.inventory.value
+                await self._look()
+                if self.inventory.value.generation != before.generation:
                     tries = pauses(longest=self._period)
-                    pause = self._period
-                else:
-                    pause = next(tries)
+                pause = next(tries) if self._incomplete else self._period
                 await asyncio.sleep(_REST_SECONDS)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._asked.wait(), pause)
 
-    async def _look(self) -> bool:
-        """Look once and publish; answers whether the driver could be asked."""
+    @property
+    def _incomplete(self) -> bool:
+        """Whether something that should be there was not, at the last look."""
+        return bool(self.inventory.value.problem or self.inventory.value.missing)
+
+    async def _look(self) -> None:
+        """Look once and publish."""
         previous = self.inventory.value
         try:
             scan = await self._provider.discovery.scan()
             links = await self._provider.topology.links([gpu.uuid for gpu in scan.gpus])
         except DriverUnavailable as error:
             self._publish(unreachable(previous, str(error)))
-            return False
+            return
         # Kept before they are published: a name that was seen must be the same after a crash.
         self._names = named(self._names, scan.gpus)
         await asyncio.to_thread(self._file.keep, self._names)
         inventory = joined(previous, scan, links, self._names, self._sysfs)
         self._report_unknown(inventory, scan)
         self._publish(inventory)
-        return True
 
     def _publish(self, inventory: Inventory) -> None:
         previous = self.inventory.value

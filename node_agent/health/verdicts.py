@@ -20,6 +20,10 @@ APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 RECOVERY_ACTION_CHANGED = 154
 
 
+# A GPU that cannot tell these, although it should, may be sick; whatever else it cannot tell is a gap in the metrics.
+HEALTH_READINGS = frozenset({"recovery_action", "uncorrected_ecc_errors", "row_remap_pending", "row_remap_failed"})
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     """Which faults leave a GPU in service."""
@@ -55,6 +59,8 @@ def of_subscription(error: Exception, now: float) -> Cause | None:
     """The cause that a failed event subscription opens: boards without events are unwatched, not sick."""
     if isinstance(error, NotSupported):
         return None
+    if isinstance(error, DeviceLost):
+        return lost(now)
     return Cause(
         reason=Reason.EVENTS_FAILED,
         severity=Severity.WITHDRAWN,
@@ -83,6 +89,10 @@ def of_probe(outcome: GpuReadings | HardwareError, now: float) -> tuple[Cause, .
 
 def _of_readings(readings: GpuReadings, now: float) -> tuple[Cause, ...]:
     found = []
+    failed = {name: why for name, why in readings.failed.items() if name in HEALTH_READINGS}
+    if failed:
+        what = "; ".join(f"{name}: {why}" for name, why in failed.items())
+        found.append((Reason.QUERY_FAILED, Severity.WITHDRAWN, f"what tells of its health cannot be read: {what}"))
     if readings.recovery_action not in (None, RecoveryAction.NONE):
         found.append((Reason.RECOVERY, Severity.WITHDRAWN, f"the driver asks for recovery: {readings.recovery_action}"))
     if readings.row_remap_failed:

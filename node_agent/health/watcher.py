@@ -72,27 +72,34 @@ class HealthWatcher:
             await self._events.close()
 
     async def _follow(self, gpus: Collection[GpuUuid]) -> None:
-        """Take in events; when the wait itself fails, subscribe again with growing pauses."""
+        """Take in events; subscribe again, with growing pauses, while GPUs are unwatched or the wait itself fails."""
         tries, trouble = pauses(), Steady()
         while True:
             try:
-                await self._subscribe(gpus)
-                while True:
-                    self._judge(await self._events.next())
-                    tries = pauses()
+                all_watched = await self._subscribe(gpus)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if all_watched else next(tries)):
+                        await self._take_events()
             except HardwareError as error:
                 if trouble.should_say(str(error)):
                     log.warning("events cannot be watched", reason=error)
                 await asyncio.sleep(next(tries))
 
-    async def _subscribe(self, gpus: Collection[GpuUuid]) -> None:
+    async def _subscribe(self, gpus: Collection[GpuUuid]) -> bool:
+        """Subscribe; answers whether every GPU that has events is watched."""
         unwatched = await self._events.subscribe(gpus)
+        causes = {gpu: verdicts.of_subscription(error, time.time()) for gpu, error in unwatched.items()}
         for gpu in gpus:
-            cause = verdicts.of_subscription(unwatched[gpu], time.time()) if gpu in unwatched else None
+            cause = causes.get(gpu)
             if cause is None:
                 self._board.close(gpu, lambda open_cause: open_cause.reason is Reason.EVENTS_FAILED)
             else:
                 self._board.open(gpu, cause)
+        return not any(causes.values())
+
+    async def _take_events(self) -> None:
+        while True:
+            self._judge(await self._events.next())
 
     def _judge(self, event: HardwareEvent) -> None:
         log.info("hardware event", kind=event.kind, gpu=event.gpu, code=event.code)
@@ -111,16 +118,11 @@ class HealthWatcher:
     async def _probe_for_ever(self) -> None:
         while True:
             self._probe_soon.clear()
-            for gpu in self._known():
+            for gpu in self._inventory.value.by_uuid:
                 await self.probe(gpu)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._probe_seconds):
                     await self._probe_soon.wait()
-
-    def _known(self) -> list[GpuUuid]:
-        """The GPUs that are there, and those that should be: a lost one shows by its answer that it is back."""
-        inventory = self._inventory.value
-        return [*inventory.by_uuid, *(missing.uuid for missing in inventory.missing if missing.uuid is not None)]
 
     async def probe(self, gpu: GpuUuid) -> None:
         """Look at one GPU: open what is wrong, close what is over."""
@@ -138,5 +140,3 @@ class HealthWatcher:
         )
         for cause in found:
             self._board.open(gpu, cause)
-        if not found and gpu not in self._inventory.value.by_uuid:
-            self._on_change()

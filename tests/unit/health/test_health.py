@@ -158,6 +158,20 @@ async def test_a_board_without_events_is_unwatched_but_healthy() -> None:
     assert not ward.board.report.value.of(A).causes
 
 
+async def test_an_unwatched_gpu_is_subscribed_again_until_it_is_watched() -> None:
+    ward = Ward()
+    ward.events.refusals = {A: HardwareError("Unknown Error"), B: DeviceLost("GPU is lost")}
+    ward.readings.set(B, DeviceLost("GPU is lost"))
+    async with running(ward.watcher.run()):
+        await ward.until(A, Reason.EVENTS_FAILED)
+        await ward.until(B, Reason.LOST)
+        ward.events.refusals = {}
+        ward.readings.set(B, FIT)
+        await ward.until(A)
+        await ward.until(B)
+        assert len(ward.events.subscriptions) == 2
+
+
 async def test_a_changed_inventory_is_subscribed_to_anew(ward: Ward) -> None:
     ward.inventory.set(node(2, generation=2))
     async with asyncio.timeout(5):
@@ -187,6 +201,7 @@ async def test_a_failing_wait_is_subscribed_again_with_pauses_not_in_a_hot_loop(
         (GpuReadings(row_remap_failed=True), Reason.ROW_REMAP, Severity.WITHDRAWN),
         (GpuReadings(row_remap_pending=True), Reason.RESET_NEEDED, Severity.DEGRADED),
         (GpuReadings(uncorrected_ecc_errors=1), Reason.ECC, Severity.WITHDRAWN),
+        (GpuReadings(failed={"uncorrected_ecc_errors": "Unknown Error"}), Reason.QUERY_FAILED, Severity.WITHDRAWN),
     ],
 )
 def test_readings_that_tell_of_trouble_open_its_cause(
@@ -196,7 +211,16 @@ def test_readings_that_tell_of_trouble_open_its_cause(
     assert (cause.reason, cause.severity, cause.since) == (reason, severity, 7.0)
 
 
-@pytest.mark.parametrize("outcome", [FIT, GpuReadings(), GpuReadings(uncorrected_ecc_errors=0), NotSupported("none")])
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        FIT,
+        GpuReadings(),
+        GpuReadings(uncorrected_ecc_errors=0),
+        GpuReadings(failed={"temperature": "Unknown Error"}),
+        NotSupported("none"),
+    ],
+)
 def test_what_cannot_be_read_is_no_trouble(outcome: GpuReadings | HardwareError) -> None:
     assert verdicts.of_probe(outcome, now=0.0) == ()
 
