@@ -19,7 +19,7 @@ except ImportError:  # PyYAML was built without libyaml: slower, the same otherw
     from yaml import SafeLoader as _SafeLoader  # type: ignore[assignment]
 
 # Far beyond any configuration; an alias counts as all that it stands for.
-VALUES_LIMIT = 100_000
+VALUES_LIMIT = 20_000
 DEPTH_LIMIT = 32
 
 _TAG = "tag:yaml.org,2002:"

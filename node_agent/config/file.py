@@ -166,12 +166,12 @@ class AgentHealth(Section, frozen=True, kw_only=True):
 
 
 class AgentDevices(Section, frozen=True, kw_only=True):
-    """``agent.devices``: GPUs that are not offered: by UUID, index, or model, where ``*`` stands for any part."""
+    """``agent.devices``: GPUs that are not offered: by UUID, index, name, or product with ``*`` for any part."""
 
     exclude: tuple[
         Annotated[
             Annotated[int, Meta(ge=0)] | Annotated[str, Meta(min_length=1)],
-            Meta(description="an index, a UUID or a model"),
+            Meta(description="an index, a UUID, a name or a product"),
         ],
         ...,
     ] = ()

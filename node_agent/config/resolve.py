@@ -16,7 +16,7 @@ from node_agent.config.sources import Layer, from_document, from_environment, fr
 from node_agent.errors import ConfigError
 
 DEFAULT = "default"
-# More at once help nobody, and a hostile file could have a hundred thousand.
+# More at once help nobody, and a hostile file could have twenty thousand.
 PROBLEMS_SHOWN = 50
 
 

@@ -96,6 +96,8 @@ def from_document(data: bytes, name: str) -> Layer:
     """
     from node_agent.config.document import read  # noqa: PLC0415 - YAML costs memory, and most nodes have no file
 
+    if len(data) > SIZE_LIMIT:
+        raise ConfigError(f"{name}: more than 1 MiB, which no configuration needs")
     try:
         values = read(data)
     except ConfigError as error:
@@ -120,14 +122,14 @@ def from_environment(environment: Mapping[str, str]) -> Iterator[Layer]:
     for path, (read, names) in VARIABLES.items():
         for name in names:
             if text := environment.get(name, "").strip():
-                yield Layer(origin=f"environment variable {name}", values=_nested({path: read(text)}))
+                yield Layer(origin=f"environment variable {name}", values=nested({path: read(text)}))
                 break
 
 
 def from_flags(flags: Mapping[str, object]) -> Layer:
     """What the command line says: values by the dotted path of their key, None where an option was not given."""
     given = {path: _plain(value) for path, value in flags.items() if value is not None}
-    return Layer(origin="command line", values=_nested(given))
+    return Layer(origin="command line", values=nested(given))
 
 
 def overlay(layers: Iterable[Layer]) -> tuple[Tree, Mapping[str, str]]:
@@ -149,7 +151,8 @@ def _lay(values: Mapping[str, Any], tree: Tree, origins: dict[str, str], origin:
             origins[path] = origin
 
 
-def _nested(values: Mapping[str, object]) -> Tree:
+def nested(values: Mapping[str, object]) -> Tree:
+    """Values by dotted path as a tree, nested as in the file."""
     tree: Tree = {}
     for path, value in values.items():
         *sections, key = path.split(".")

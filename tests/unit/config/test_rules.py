@@ -1,0 +1,114 @@
+"""Rules that reach over several keys are kept, and each broken one is named with its path."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_agent.config.file import File
+from node_agent.config.rules import broken_rules, resource_name
+from node_agent.config.sources import nested
+
+
+def broken(**values: object) -> list[str]:
+    """The broken rules of a file with these values; a double underscore in a name stands for a dot."""
+    tree = nested({path.replace("__", "."): value for path, value in values.items()})
+    return [str(problem) for problem in broken_rules(msgspec.convert(tree, File))]
+
+
+def shared(name: str = "gpu", **more: Any) -> dict[str, Any]:
+    return {"resources": [{"name": name, "replicas": 2, **more}]}
+
+
+def test_the_defaults_break_no_rule() -> None:
+    assert broken() == []
+
+
+@pytest.mark.parametrize("interval", ["1s", "1h", "60m", "1m30s", 1, 3600, 0.001e6])
+def test_an_interval_within_its_range_is_fine(interval: object) -> None:
+    assert broken(agent__rescanInterval=interval, agent__health__probeInterval=interval) == []
+
+
+@pytest.mark.parametrize("interval", ["0s", "999ms", "1h1s", "9999999h", 0, 0.5, 3601, 10**15])
+def test_an_interval_out_of_its_range_is_named_with_the_range(interval: object) -> None:
+    paths = ("agent.rescanInterval", "agent.health.probeInterval")
+    found = broken(agent__rescanInterval=interval, agent__health__probeInterval=interval)
+    assert [text.partition("; got ")[0] for text in found] == [
+        f"{path}: expected a duration from 1s to 1h" for path in paths
+    ]
+
+
+@pytest.mark.parametrize("node", ["", "gpu-1", "gpu-1.example.com", "a" * 253])
+def test_a_name_that_a_node_can_have_is_fine(node: str) -> None:
+    assert broken(agent__nodeName=node) == []
+
+
+@pytest.mark.parametrize("node", ["GPU-1", "-a", "a..b", "a b", "a" * 254, "a/b"])
+def test_a_name_that_no_node_can_have_is_named(node: str) -> None:
+    (complaint,) = broken(agent__nodeName=node)
+    assert complaint.startswith("agent.nodeName: expected the name of a Kubernetes node; got ")
+
+
+@pytest.mark.parametrize(("port", "fine"), [(0, True), (9400, True), (65535, True), (65536, False), (99999, False)])
+def test_a_port_ends_at_65535(port: int, fine: bool) -> None:
+    complaint = f'agent.http.address: expected a port up to 65535; got "[::1]:{port}"'
+    assert broken(agent__http__address=f"[::1]:{port}") == ([] if fine else [complaint])
+
+
+def test_time_slicing_and_mps_exclude_each_other() -> None:
+    (complaint,) = broken(sharing__timeSlicing=shared(), sharing__mps=shared(), flags__mpsRoot="/mps")
+    assert complaint == "sharing: timeSlicing and mps exclude each other: keep one of them"
+
+
+def test_mps_needs_its_folder_and_no_mixed_strategy() -> None:
+    assert broken(sharing__mps=shared(), flags__mpsRoot="/mps", flags__migStrategy="single") == []
+    assert broken(sharing__mps=shared(), flags__migStrategy="mixed") == [
+        "flags.mpsRoot: is missing, and so is MPS_ROOT; sharing.mps needs a folder for its daemons",
+        "flags.migStrategy: mixed and sharing.mps exclude each other: use none or single",
+    ]
+
+
+def test_time_slicing_needs_neither() -> None:
+    assert broken(sharing__timeSlicing=shared(), flags__migStrategy="mixed") == []
+
+
+GOOD_NAMES = ["nvidia.com/gpu", "gpu", "nvidia.com/mig-1g.5gb", "gpu.shared", "a" * 52]
+BAD_NAMES = ["$gpu", "nvidia.com/", "nvidia.com/GPU", "other.com/gpu", "gpu_1", ".gpu", "a" * 53, "a..b", "gpu\n"]
+
+
+@pytest.mark.parametrize("name", GOOD_NAMES)
+def test_a_name_that_kubernetes_takes_is_fine_with_or_without_the_prefix(name: str) -> None:
+    assert broken(sharing__timeSlicing=shared(name, rename=name)) == []
+    assert broken(resources__gpus=[{"pattern": "*", "name": name}]) == []
+
+
+@pytest.mark.parametrize("name", BAD_NAMES)
+@pytest.mark.parametrize(
+    ("values", "path"),
+    [
+        (lambda name: {"sharing__timeSlicing": shared(name)}, "sharing.timeSlicing.resources[0].name"),
+        (lambda name: {"sharing__timeSlicing": shared(rename=name)}, "sharing.timeSlicing.resources[0].rename"),
+        (lambda name: {"sharing__mps": shared(name), "flags__mpsRoot": "/"}, "sharing.mps.resources[0].name"),
+        (lambda name: {"resources__gpus": [{"pattern": "*", "name": name}]}, "resources.gpus[0].name"),
+        (lambda name: {"resources__mig": [{"pattern": "*", "name": name}]}, "resources.mig[0].name"),
+    ],
+)
+def test_a_name_that_kubernetes_would_refuse_is_named_wherever_it_stands(name: str, values: Any, path: str) -> None:
+    (complaint,) = broken(**values(name))
+    assert complaint.startswith(f"{path}: expected a resource such as nvidia.com/gpu: ")
+
+
+def test_the_number_of_the_item_is_in_the_path() -> None:
+    resources = [{"name": "gpu", "replicas": 2}, {"name": "!", "replicas": 2}]
+    (complaint,) = broken(sharing__timeSlicing={"resources": resources})
+    assert complaint.startswith("sharing.timeSlicing.resources[1].name: ")
+
+
+@given(st.text(max_size=30))
+def test_a_full_name_has_the_prefix_once_and_stays_as_it_is(name: str) -> None:
+    full = resource_name(name)
+    assert full.startswith("nvidia.com/")
+    assert full.endswith(name)
+    assert resource_name(full) == full

@@ -1,0 +1,144 @@
+"""Settings are what the file means, in plain types; without a file they are the documented defaults."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from node_agent.config.file import File
+from node_agent.config.settings import AllBut, Rename, Settings, Share, Sharing, settings
+from node_agent.config.sources import nested
+
+
+def of(values: dict[str, object]) -> Settings:
+    return settings(msgspec.convert(nested(values), File))
+
+
+def test_settings_made_without_anything_are_those_of_an_empty_file() -> None:
+    assert Settings() == of({})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "name", "meant"),
+    [
+        ("agent.nodeName", "gpu-1", "node_name", "gpu-1"),
+        ("agent.rescanInterval", "1m30s", "rescan_interval", 90.0),
+        ("agent.rescanInterval", 10, "rescan_interval", 10.0),
+        ("agent.registration", "watcher", "registration", "watcher"),
+        ("agent.http.address", ":9400", "http_address", ("", 9400)),
+        ("agent.http.address", "127.0.0.1:9400", "http_address", ("127.0.0.1", 9400)),
+        ("agent.http.address", "[::1]:9400", "http_address", ("::1", 9400)),
+        ("agent.http.address", "", "http_address", None),
+        ("agent.devices.exclude", [0, "GPU-1", "*T400*"], "exclude", ("0", "GPU-1", "*T400*")),
+        (
+            "resources.gpus",
+            [{"pattern": "*H200*", "name": "h200"}],
+            "resources",
+            (Rename(pattern="*H200*", resource="nvidia.com/h200"),),
+        ),
+        ("flags.plugin.deviceListStrategy", "envvar", "device_list_strategies", ("envvar",)),
+        ("flags.plugin.deviceListStrategy", ["envvar", "cdi-cri"], "device_list_strategies", ("envvar", "cdi-cri")),
+        ("flags.plugin.deviceListStrategy", ["cdi-annotations"], "device_list_strategies", ("cdi-annotations",)),
+        ("flags.plugin.deviceListStrategy", ["envvar", "envvar"], "device_list_strategies", ("envvar",)),
+        ("flags.plugin.deviceIDStrategy", "index", "device_id_strategy", "index"),
+        ("flags.plugin.cdiAnnotationPrefix", "x.io/", "cdi_annotation_prefix", "x.io/"),
+        ("flags.plugin.nvidiaCTKPath", "/usr/bin/nvidia-ctk", "cdi_hook_path", "/usr/bin/nvidia-ctk"),
+        ("flags.nvidiaDriverRoot", "/run/nvidia/driver", "driver_root", Path("/run/nvidia/driver")),
+        ("flags.nvidiaDevRoot", "/run/nvidia/driver", "dev_root", Path("/run/nvidia/driver")),
+        ("flags.plugin.containerDriverRoot", "/driver-root", "container_driver_root", Path("/driver-root")),
+        ("agent.paths.devRoot", "/host", "container_dev_root", Path("/host")),
+    ],
+)
+def test_a_key_means_its_setting(path: str, value: object, name: str, meant: object) -> None:
+    assert getattr(of({path: value}), name) == meant
+    assert getattr(Settings(), name) != meant or meant is None
+
+
+@pytest.mark.parametrize("key", ["kubeletDir", "cdiDir", "stateDir", "runDir", "sysfsRoot"])
+def test_a_path_means_its_setting_and_no_other(key: str) -> None:
+    name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+    found, default = of({f"agent.paths.{key}": "/elsewhere"}).paths, Settings().paths
+    changed = [one for one in default.__slots__ if getattr(found, one) != getattr(default, one)]
+    assert changed == [name]
+    assert getattr(found, name) == Path("/elsewhere")
+
+
+def test_the_agent_looks_for_the_driver_where_the_host_has_it_unless_told_otherwise() -> None:
+    assert of({"flags.nvidiaDriverRoot": "/opt/nvidia"}).container_driver_root == Path("/opt/nvidia")
+
+
+def test_two_ways_of_naming_cdi_devices_are_one_so_that_none_is_injected_twice() -> None:
+    both = of({"flags.plugin.deviceListStrategy": ["cdi-annotations", "cdi-cri"]})
+    assert both.device_list_strategies == ("cdi-cri",)
+
+
+def test_log_and_probe_settings_follow_their_keys() -> None:
+    found = of({"agent.log.level": "debug", "agent.log.format": "json", "agent.health.probeInterval": "7s"})
+    assert (found.log.level, found.log.form, found.health.probe_interval) == ("debug", "json", 7.0)
+
+
+@pytest.mark.parametrize(
+    ("ignored", "enabled", "withdraws", "spares"),
+    [
+        (None, None, [48, 74, 79, 95], [13, 31, 43, 45, 68, 109]),
+        ([79], None, [13, 48], [79]),
+        ([], None, [13, 79], []),
+        ("all", None, [], [13, 48, 79, 100_000]),
+        ("all", [79, 48], [48, 79], [13, 100_000]),
+        (None, [13], [13, 79], [31, 43]),
+        ("all", "all", [13, 79], []),
+        (None, "all", [13, 31, 79], []),
+    ],
+)
+def test_xids_are_ignored_as_listed_except_the_enabled_ones(
+    ignored: object, enabled: object, withdraws: list[int], spares: list[int]
+) -> None:
+    given = {"agent.health.ignoredXids": ignored, "agent.health.enabledXids": enabled}
+    found = of({path: value for path, value in given.items() if value is not None}).health.ignored_xids
+    assert not any(xid in found for xid in withdraws)
+    assert all(xid in found for xid in spares)
+
+
+def test_all_but_some_holds_all_but_those() -> None:
+    assert 5 not in AllBut(numbers=frozenset({5}))
+    assert 6 in AllBut(numbers=frozenset({5}))
+
+
+RESOURCES: list[dict[str, Any]] = [
+    {"name": "gpu", "replicas": 4},
+    {"name": "nvidia.com/mig-1g.5gb", "replicas": 2, "rename": "slice", "devices": [0, "0:1"]},
+]
+SHARES = (
+    Share(resource="nvidia.com/gpu", replicas=4, rename=None, devices="all"),
+    Share(resource="nvidia.com/mig-1g.5gb", replicas=2, rename="nvidia.com/slice", devices=(0, "0:1")),
+)
+
+
+def test_sharing_keeps_everything_that_the_file_says() -> None:
+    found = of({"sharing.timeSlicing.resources": RESOURCES, "sharing.timeSlicing.renameByDefault": True})
+    assert found.sharing == Sharing(
+        strategy="time-slicing", rename_by_default=True, fail_requests_greater_than_one=False, shares=SHARES
+    )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "given", "fails"),
+    [
+        ("timeSlicing", None, False),
+        ("timeSlicing", True, True),
+        ("mps", None, True),
+        ("mps", False, False),
+        ("mps", True, True),
+    ],
+)
+def test_requests_for_more_than_one_share_fail_by_default_under_mps_only(
+    strategy: str, given: bool | None, fails: bool
+) -> None:
+    values: dict[str, object] = {f"sharing.{strategy}.resources": RESOURCES}
+    if given is not None:
+        values[f"sharing.{strategy}.failRequestsGreaterThanOne"] = given
+    sharing = of(values).sharing
+    assert sharing is not None
+    assert sharing.fail_requests_greater_than_one is fails
+    assert sharing.strategy == {"timeSlicing": "time-slicing", "mps": "mps"}[strategy]
