@@ -49,7 +49,8 @@ def _legend(inventory: Inventory, rows: Sequence["_Row"], lines: Sequence[Wire])
     yield from (f"{sign.ljust(widest)}  {meaning}" for sign, meaning in meanings.items())
     for wire in lines:
         if not any(row.shows(wire) for row in rows):
-            yield f"not drawn: {wire.word} {' '.join(inventory.by_uuid[gpu].name for gpu in wire.gpus)}"
+            names = [inventory.by_uuid[gpu].name for gpu in wire.gpus]
+            yield f"not drawn: {wire.word} {' '.join(names[:4])}{f' and {len(names) - 4} more' if names[4:] else ''}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,6 +115,7 @@ def _nodes(inventory: Inventory, *, most: int) -> Iterator[tuple[str, tuple[Gpu,
     for gpu in inventory.gpus:
         nodes.setdefault(gpu.numa_node, []).append(gpu)
     for node, gpus in nodes.items():
+        # Eight and eight is easier to read than as many as fit and the rest.
         step = len(gpus) if len(gpus) <= most else min(most, 8)
         for start in range(0, len(gpus), step):
             yield "NUMA ?" if node is None else f"NUMA {node}", tuple(gpus[start : start + step])
@@ -186,6 +188,7 @@ class _Picture:
         """Rails come down from the GPUs to the last track that joins them; the wires cross those of other GPUs."""
         for number, track in enumerate(tracks):
             y = self._canvas.height
+            # A rail ends with the last wire on it, which keeps the lower tracks free of lines that lead nowhere.
             rails = {x for later in tracks[number:] for wire in later for x in row.ends(wire)}
             for x in rails:
                 self._canvas.put(x, y, "│")
@@ -201,6 +204,7 @@ class _Picture:
         for x in ends:
             put(x, y, "●")
         if len(ends) > 1:
+            # In the first gap between two GPUs, where no rail runs.
             gap = min(x for x in row.columns.values() if x > ends[0]) - ends[0]
             put(ends[0] + (gap - len(wire.word)) // 2, y, f" {wire.word} ")
         if wire.line is Line.FABRIC:
@@ -209,6 +213,7 @@ class _Picture:
     def _draw_spine(self, places: list[tuple[int, int]], x: int) -> None:
         """Join the lines of one fabric in several rows, to the right of all boxes."""
         first, last = places[0][1], places[-1][1]
+        # The corners come last, over the line.
         for y in range(first, last):
             self._canvas.put(x, y, "║")
         for end, y in places:

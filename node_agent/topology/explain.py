@@ -59,6 +59,7 @@ def explain(request: PreferredRequest, pool: Pool) -> Explanation:
     chosen, available = scores.mask(gpu.uuid for gpu in choice.gpus), before.available
     if not chosen:
         return Explanation(choice=choice, reason="No device is available.", candidates=(), exact=True)
+    # The policy's part is told in words; the candidates compare what remains open after it, the sets of as many GPUs.
     found = scores.best(available, before.chosen, chosen.bit_count(), keep=CANDIDATES)
     others = [mask for mask in found.masks if mask != chosen][: CANDIDATES - 1]
     words = describe(scores, chosen, available)
@@ -88,6 +89,7 @@ def _other(scores: Scores, mask: int, available: int, best: Score) -> Candidate:
 
 def _drawback(score: Score, best: Score) -> str:
     """The first part of the objective that tells a candidate from the chosen set."""
+    # Only a policy can prefer a lesser set: by the objective alone none of the others is better.
     if score.rank < best.rank:
         return "better placed, but more in use"
     for differs, words in (

@@ -49,6 +49,7 @@ def topology_order(inventory: Inventory) -> tuple[Gpu, ...]:
 
 def _nest(closeness: Weights, members: int, sizes: tuple[int, ...]) -> Iterator[int]:
     """Cut as many parts of the first size as there are, and cut each of them, and what is left over, further down."""
+    # From the top: built up from pairs, a chain with a strong middle would leave its two ends to each other.
     for depth, size in enumerate(sizes, start=1):
         while members.bit_count() >= size:
             part = _part(closeness, members, size)
@@ -58,25 +59,18 @@ def _nest(closeness: Weights, members: int, sizes: tuple[int, ...]) -> Iterator[
 
 
 def _part(closeness: Weights, members: int, size: int) -> int:
-    """The part of that size that is least attached to the rest of the members.
-
-    Where the members divide evenly it is the part of the first member, since that one is in some part anyhow.
-    """
-    first = members & -members
+    """The part of that size that is least attached to the rest of the members."""
     if size == 1:
-        return first
+        return members & -members
     inside = positions(members)
-    even = len(inside) % size == 0
     # A part's own pairs, less half of all that its GPUs have with the members, is minus half of what the part cuts.
     attached = [-sum(row[j] for j in inside) // 2 for row in closeness.pair]
-    problem = Problem(
-        weights=closeness, single=attached, tolls=(), available=members, must=first if even else 0, size=size
-    )
-    return search(problem).masks[0]
+    return search(Problem(weights=closeness, single=attached, tolls=(), available=members, must=0, size=size)).masks[0]
 
 
 def _closeness(pairs: PairScores) -> Matrix:
     """How close two GPUs are: bandwidth, then a common NUMA node, then the PCIe path below the NVLinks."""
+    # Shifted far enough that no sum over a node's pairs reaches the part of greater weight.
     node = pairs.node_of()
     return tuple(
         tuple(

@@ -102,5 +102,6 @@ def _alike(values: Iterable[object]) -> tuple[int, ...]:
 
 
 def _islands(inventory: Inventory, uuids: list[GpuUuid]) -> tuple[int, ...]:
+    # Two GPUs are of one island exactly if they reach the same GPUs.
     masks = _alike(inventory.links.island(uuid) for uuid in uuids)
     return tuple(mask for mask in masks if mask.bit_count() > 1)

@@ -103,6 +103,7 @@ class Stock:
         self.scores, self.must = pool.scores, request.must_include
         gpus = range(pool.scores.pairs.size)
         self.free: list[list[tuple[int, DeviceId]]] = [[] for _ in gpus]
+        # What must be included is given already: it takes part as use of its GPU.
         for device in request.available - request.must_include:
             if (place := pool.places.get(device)) is not None:
                 self.free[place[0]].append((place[1], device))
@@ -126,6 +127,7 @@ class Stock:
         """The ``count`` of these GPUs that go best with those already chosen, which are not among them."""
         if count >= len(gpus):
             return gpus
+        # GPUs that the policy ranks behind are no candidates, and count as taken when damage is judged.
         candidates = self.chosen | _mask(gpus)
         best = self.scores.best(candidates, self.chosen, self.chosen.bit_count() + count).masks[0]
         return positions(best & ~self.chosen)
@@ -142,6 +144,7 @@ def _spread(stock: Stock, need: int) -> None:
         least = min(stock.used[gpu] for gpu in gpus)
         equal = [gpu for gpu in gpus if stock.used[gpu] == least]
         fresh = [gpu for gpu in equal if not stock.chosen >> gpu & 1]
+        # GPUs chosen already are as close as they are: among them the order decides.
         for gpu in stock.closest(fresh, need) if fresh else equal[:need]:
             stock.take(gpu, 1)
             need -= 1
@@ -153,6 +156,7 @@ def _packed(stock: Stock, need: int) -> None:
         rank = {gpu: (-stock.used[gpu], not stock.chosen >> gpu & 1, stock.left[gpu]) for gpu in gpus}
         first = min(rank.values())
         equal = [gpu for gpu in gpus if rank[gpu] == first]
+        # All of them have the same number left, so that this many are needed and no more.
         enough = -(-need // stock.left[equal[0]])
         for gpu in stock.closest(equal, enough) if not stock.chosen >> equal[0] & 1 else equal[:enough]:
             count = min(need, stock.left[gpu])

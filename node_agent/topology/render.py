@@ -43,6 +43,7 @@ def link_table(inventory: Inventory, cpus: Mapping[int, str] | None = None) -> L
     """The table of all pairs. ``cpus`` adds a column: the CPUs of each NUMA node, such as ``0-55,112-167``."""
     names = [gpu.name.removeprefix("gpu-") for gpu in inventory.gpus]
     cells = [[_cell(inventory, a, b) for b in inventory.gpus] for a in inventory.gpus]
+    # One line for all counts of NVLinks.
     used = {"NV#" if word.startswith("NV") else word for words in cells for word in words}
     return LinkTable(
         header=("", *names, *([] if cpus is None else ["CPU affinity"]), "NUMA node"),
@@ -63,11 +64,12 @@ def _affinity(gpu: Gpu, cpus: Mapping[int, str] | None) -> list[str]:
 
 
 def render_table(table: LinkTable) -> str:
-    """The table as text, with its legend."""
+    """The table as text, with its legend; closer together where it would be wider than 100 columns."""
     if not table.rows:
         return "No GPUs."
     lines = [table.header, *table.rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    gap = "  " if sum(widths) + 2 * len(widths) <= 100 else " "
+    text = [gap.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
     widest = max(map(len, table.legend))
     return "\n".join([*text, "", *(f"{word.ljust(widest)}  {meaning}" for word, meaning in table.legend.items())])

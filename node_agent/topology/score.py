@@ -44,7 +44,8 @@ class Score:
         return (-self.bandwidth, self.numa_nodes, -self.numa_pairs, self.lost, self.cut, self.parted)
 
 
-# How far left each part of a score lies when all are packed in one number for the search; each has room for its sum.
+# How far left each part of a score lies when all are packed in one number for the search. Each has room for its sum on
+# 64 GPUs and far more, so that no sum reaches the part of greater weight.
 _CUT, _LOST, _NUMA_PAIRS, _NUMA_NODES, _BANDWIDTH = 20, 68, 92, 112, 124
 
 
@@ -93,6 +94,7 @@ class Scores:
         There must be enough of them, and ``must`` lies within ``available``. Exact for up to 16 GPUs, and beyond that
         where enough GPUs are interchangeable, which is the rule on real nodes; the answer says whether it is.
         """
+        # Entering a NUMA node costs the set once, so does touching a whole unit: what is broken already costs nothing.
         nodes = [(node & available, cost) for node, cost in self.node_tolls if node & available]
         units = [(unit, cost) for unit, cost in self.unit_tolls if not unit & ~available]
         problem = Problem(

@@ -58,6 +58,7 @@ class Found:
 
 def weights(pair: Matrix) -> Weights:
     """Scale a matrix for the search and find its twins."""
+    # The low bits are for the set itself; one bit more, so that half of a value still leaves them alone.
     scale = 2 << len(pair)
     twin: list[int] = []
     for i in range(len(pair)):
@@ -109,6 +110,7 @@ class _Search:
         self.found: list[int] = []
         self.threshold = -inf
         self.steps = 0
+        # A step on more GPUs takes longer, about by the square of their number.
         self.limit = STEPS if self.gpus <= 16 else STEPS * 16**2 // self.gpus**2
         self.classes, self.touch = _classes(problem)
         self.counts = [len(members) for members in self.classes]
@@ -125,6 +127,7 @@ class _Search:
         problem = self.problem
         given = positions(problem.must)
         gains = []
+        # One member speaks for its class: its twins have the same pairs with all others.
         for members in self.classes:
             row = problem.weights.pair[members[0]]
             gains.append(problem.single[members[0]] + sum(row[i] for i in given))
@@ -147,9 +150,11 @@ class _Search:
         self.steps += 1
         hopes = self._hopes(first, need, gains, paid)
         for own in range(first, len(self.classes)):
-            if self.room[own] < need or self._hopeless(own, need, worth, hopes):
+            # What cannot be reached with all classes from here on cannot be reached with fewer of them.
+            if self._hopeless(own, need, worth, hopes):
                 return
             unpaid = self.touch[own] & ~paid
+            # Most of a class first: sets of GPUs that are alike tend to be good, and a good set early cuts much off.
             for taken in range(min(self.counts[own], need), 0, -1):
                 inside = taken * (taken - 1) // 2 * self.pair[own][own]
                 more = worth + taken * gains[own] + inside - self.toll[unpaid] + self.bits[own][taken]
@@ -184,6 +189,7 @@ class _Search:
 
     def _hopeless(self, first: int, need: int, worth: int, hopes: list[tuple[int, int]]) -> bool:
         """True where no set that takes ``need`` more from the classes from ``first`` on can be worth keeping."""
+        # Depth first, a first set is found within as many steps as there are GPUs: there is always an answer.
         if self.steps > self.limit and self.found:
             return True
         bound = worth + self.rest[first]
@@ -200,6 +206,7 @@ class _Search:
         """The least of each toll that one GPU bears when ``need`` are taken: at most these can share it."""
         if (share := self._shares.get(need)) is None:
             available = self.problem.available
+            # Rounded down, so that the bound never promises less than a set can be worth.
             costs = [cost // min((mask & available).bit_count(), need) for mask, cost in self.problem.tolls]
             share = self._shares[need] = _Tolls(costs)
         return share

@@ -41,6 +41,7 @@ def wires(inventory: Inventory) -> list[Wire]:
     joints = [(a, b, inventory.links.between(a.uuid, b.uuid)) for a, b in combinations(inventory.gpus, 2)]
     fabric = [joint for joint in joints if joint[2].nvlinks and joint[2].switched]
     direct = [joint for joint in joints if joint[2].nvlinks and not joint[2].switched]
+    # A switch beside NVLinks says little about how two GPUs talk, and would double every line of most nodes.
     without = [joint for joint in joints if not joint[2].nvlinks]
     return [*_fabrics(fabric), *_bridges(inventory, direct), *_pcie_switches(without)]
 
@@ -68,6 +69,7 @@ def _bridges(inventory: Inventory, joints: list[Joint]) -> Iterator[Wire]:
 def _pcie_switches(joints: list[Joint]) -> Iterator[Wire]:
     """A line for each path below the host bridge, through all GPUs that meet there or nearer."""
     for path in (PciePath.SAME_BOARD, PciePath.ONE_SWITCH, PciePath.SWITCHES):
+        # Whoever meets below this point counts: a tree of switches is one line, and each switch in it another.
         near = [(a, b) for a, b, link in joints if link.path is not None and link.path <= path]
         meeting = {gpu.uuid for a, b, link in joints if link.path is path for gpu in (a, b)}
         for members in _joined(near):
