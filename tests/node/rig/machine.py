@@ -90,6 +90,7 @@ class Machine:
             raise RigError(f"a program named {name} runs already: stop it, or choose another name")
         log = self.logs / f"{name}.log"
         with log.open("ab") as output:
+            begin = output.tell()
             entry = subprocess.Popen(
                 self._entering(command, environment or {}, folder),
                 stdin=subprocess.DEVNULL,
@@ -97,7 +98,7 @@ class Machine:
                 stderr=output,
                 start_new_session=True,
             )
-        self.programs[name] = Program(name, entry, log)
+        self.programs[name] = Program(name, entry, log, begin)
         return self.programs[name]
 
     def run(self, command: Sequence[str], *, timeout: float = 30) -> str:
@@ -123,6 +124,7 @@ class Machine:
         entry = ["unshare", "--mount", "--pid", "--net", "--uts", "--propagation=slave", "--fork", "--kill-child"]
         log = self.logs / "machine.log"
         with log.open("ab") as output:
+            begin = output.tell()
             first = subprocess.Popen(
                 [*entry, str(SCRIPT), str(self.folder), self.hostname],
                 stdin=subprocess.PIPE,

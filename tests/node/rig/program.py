@@ -14,15 +14,16 @@ class Ended(RigError):
 
 
 class Program:
-    """A program in a session of its own, with both of its outputs in ``log``.
+    """A program in a session of its own, with both of its outputs in ``log``, from the byte ``begin`` on.
 
     ``entry`` is the nsenter process that entered the machine for it: it stays outside with the program as its only
     child, passes the program's exit status on, and ends as the program ends.
     """
 
-    def __init__(self, name: str, entry: "subprocess.Popen[bytes]", log: Path) -> None:
+    def __init__(self, name: str, entry: "subprocess.Popen[bytes]", log: Path, begin: int = 0) -> None:
         self.name = name
         self.log = log
+        self._begin = begin
         self._entry = entry
 
     @property
@@ -66,8 +67,8 @@ class Program:
             raise Ended(f"{self.name} has ended with status {self._entry.returncode}:\n{self.tail()}")
 
     def text(self) -> str:
-        """Everything that was written to the log so far."""
-        return self.log.read_text(errors="replace")
+        """Everything that this program has written to the log so far."""
+        return self.log.read_bytes()[self._begin :].decode(errors="replace")
 
     def tail(self, lines: int = 30) -> str:
         """The last lines of the log, under a heading."""

@@ -1,0 +1,167 @@
+"""Pods that ask for `nvidia.com/gpu` on a real node: API server, scheduler, kubelet and containerd at work.
+
+The agent runs on the node with its default paths, over a simulated node with eight GPUs.
+"""
+
+import hashlib
+import json
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from node_agent.cdi.names import KIND, file_name
+from tests.node.rig.api import Object
+from tests.node.rig.node import RealNode
+from tests.node.rig.pods import busybox_pod
+from tests.node.rig.program import Program
+from tests.node.rig.waiting import wait_until
+
+pytestmark = pytest.mark.node
+
+GPU = "nvidia.com/gpu"
+AGENT = [str(Path(sys.executable).with_name("node-agent")), "run", "--simulate", "h200-8", "--log-level", "debug"]
+
+
+def start(node: RealNode) -> Program:
+    """Start the agent and await that the kubelet has all its devices, not only remembers those of an earlier agent."""
+    agent = node.machine.start("agent", AGENT, environment={"NODE_NAME": node.name})
+    wait_until("the agent has registered", lambda: " registered " in agent.text(), timeout=20)
+    offered(node, 8)
+    return agent
+
+
+def offered(node: RealNode, count: int) -> None:
+    wait_until(f"{count} {GPU} are allocatable", lambda: node.allocatable(GPU) == count, timeout=30)
+
+
+@pytest.fixture
+def agent(node: RealNode) -> Program:
+    return start(node)
+
+
+def simulate(node: RealNode, *arguments: str) -> None:
+    node.machine.run([AGENT[0], "simulate", *arguments])
+
+
+def allocated(agent: Program) -> list[list[str]]:
+    """The UUIDs of each allocation, from the agent's log."""
+    return [found.split(",") for found in re.findall(r"allocated .*?devices=(\S+)", agent.text())]
+
+
+def spec_of(node: RealNode) -> Object:
+    spec: Object = json.loads((node.cdi_folder / file_name(KIND)).read_text())
+    return spec
+
+
+def minors(node: RealNode, uuids: list[str]) -> set[str]:
+    """The GPUs' own device nodes, as the CDI spec has them."""
+    devices = {device["name"]: device["containerEdits"]["deviceNodes"] for device in spec_of(node)["devices"]}
+    return {one["path"] for uuid in uuids for one in devices[uuid] if one["path"].startswith("/dev/nvidia")}
+
+
+def gpu_pod(name: str, count: int, script: str = "sleep 1000000") -> Object:
+    return busybox_pod(name, script, limits={GPU: count})
+
+
+def test_a_pod_sees_exactly_the_two_gpus_that_the_agent_chose(node: RealNode, agent: Program) -> None:
+    pod = node.pods.run(gpu_pod("two", 2))
+
+    (uuids,) = allocated(agent)
+    chosen = minors(node, uuids)
+    listed = node.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()
+    assert len(chosen) == 2
+    assert set(listed) == chosen
+    numbers = node.pods.execute(pod, ["stat", "-c", "%n %t %T", *sorted(chosen)]).splitlines()
+    assert numbers == [f"{path} c3 {int(path.removeprefix('/dev/nvidia')):x}" for path in sorted(chosen)]
+
+
+def test_the_driver_library_is_in_the_container_under_the_name_that_programs_load(
+    node: RealNode, agent: Program
+) -> None:
+    pod = node.pods.run(gpu_pod("library", 1))
+
+    mounts = {mount["containerPath"]: mount["hostPath"] for mount in spec_of(node)["containerEdits"]["mounts"]}
+    library = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
+    on_host = hashlib.sha256(node.machine.path(mounts[library]).read_bytes()).hexdigest()
+    in_container = node.pods.execute(pod, ["busybox", "sha256sum", library]).split()[0]
+    assert in_container == on_host
+    environment = node.pods.runtime_spec(pod)["process"]["env"]
+    assert "NVIDIA_VISIBLE_DEVICES=void" in environment
+
+
+def test_two_pods_never_share_a_gpu_and_an_ended_pod_gives_its_gpus_back(node: RealNode, agent: Program) -> None:
+    first = node.pods.run(gpu_pod("first", 4))
+    node.pods.run(gpu_pod("second", 4))
+    one, other = allocated(agent)
+    assert not set(one) & set(other)
+
+    node.api.delete("Pod", first["metadata"]["name"])
+    node.pods.wait_gone("first")
+    node.pods.run(gpu_pod("third", 4))
+    assert set(allocated(agent)[2]) == set(one)
+
+
+def test_four_gpus_of_a_pod_share_a_numa_node(node: RealNode, agent: Program) -> None:
+    node.pods.run(gpu_pod("one", 1))
+    node.pods.run(gpu_pod("four", 4))
+    node.pods.run(gpu_pod("three", 3))
+
+    chosen = [minors(node, uuids) for uuids in allocated(agent)]
+    assert [len(found) for found in chosen] == [1, 4, 3]
+    assert len(chosen[0] | chosen[2]) == 4
+
+
+def test_a_pod_that_wants_nine_stays_pending_with_the_schedulers_reason(node: RealNode, agent: Program) -> None:
+    node.api.create(gpu_pod("nine", 9))
+    assert f"Insufficient {GPU}" in node.pods.why_pending("nine")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_restarted_kubelet_offers_all_gpus_again_without_a_human(
+    node: RealNode, agent: Program, number: signal.Signals
+) -> None:
+    pod = node.pods.run(gpu_pod("stays", 2))
+    before = node.pods.container_id(pod)
+
+    node.restart_kubelet(number)
+
+    offered(node, 8)
+    assert node.pods.container_id(pod) == before
+    node.pods.run(gpu_pod("next", 6))
+    one, other = allocated(agent)
+    assert not set(one) & set(other)
+
+
+def test_a_killed_agent_leaves_running_pods_untouched_and_comes_back(node: RealNode, agent: Program) -> None:
+    pod = node.pods.run(gpu_pod("stays", 2))
+    before = node.pods.container_id(pod)
+    (held,) = allocated(agent)
+
+    agent.stop(signal.SIGKILL)
+    offered(node, 0)
+    assert node.pods.execute(pod, ["true"]) == ""
+    again = start(node)
+
+    assert node.pods.container_id(pod) == before
+    node.pods.run(gpu_pod("next", 6))
+    assert not set(held) & set(allocated(again)[0])
+    sockets = [path.name for path in node.device_plugins.glob("node-agent-*.sock")]
+    assert len(sockets) == 1
+
+
+def test_a_gpu_with_a_fatal_xid_is_withdrawn_and_comes_back(node: RealNode, agent: Program) -> None:
+    simulate(node, "xid", "--gpu", "2", "--code", "79")
+    offered(node, 7)
+    assert node.capacity(GPU) == 8
+
+    simulate(node, "restore-gpu", "--gpu", "2")
+    offered(node, 8)
+
+
+def test_an_agent_that_ends_in_order_leaves_no_socket(node: RealNode, agent: Program) -> None:
+    assert agent.stop(signal.SIGTERM) == 0
+    assert not list(node.device_plugins.glob("node-agent-*.sock"))
+    start(node)
