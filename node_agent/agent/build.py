@@ -55,7 +55,7 @@ def _make_folders(settings: Settings) -> None:
 async def inventory_once(settings: Settings) -> Inventory:
     """One look at the GPUs, for commands that need no agent."""
     async with NvmlProvider(settings.paths.sysfs_root) as provider:
-        keeper = _keeper(settings, provider)
+        keeper = _keeper(settings, provider, read_only=True)
         async with running(keeper.run()):
             async for inventory in keeper.inventory.watch():
                 if inventory.generation:
@@ -63,11 +63,11 @@ async def inventory_once(settings: Settings) -> Inventory:
     raise AssertionError("a watch does not end by itself")
 
 
-def _keeper(settings: Settings, provider: NvmlProvider) -> InventoryKeeper:
+def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = False) -> InventoryKeeper:
     return InventoryKeeper(
         provider=provider,
         sysfs=Sysfs(root=settings.paths.sysfs_root),
-        names=NameFile(settings.paths.state_dir / "names.json"),
+        names=NameFile(settings.paths.state_dir / "names.json", read_only=read_only),
         period=settings.rescan_interval,
     )
 

@@ -73,10 +73,10 @@ class Rename:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What is in force. ``seconds`` are floats; None means that nothing was said.
+    """What is in force; intervals are in seconds, None means that nothing was said.
 
     ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same; ``exclude``
-    names GPUs by UUID, index or model.
+    names GPUs by UUID, index, name or product.
     """
 
     node_name: str = ""

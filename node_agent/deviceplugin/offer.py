@@ -61,7 +61,7 @@ def whole_gpus(
             gpu=gpu.uuid,
             index=gpu.index,
             numa_node=gpu.numa_node,
-            trouble=_trouble(gpu.uuid, health) or _unreachable(gpu.uuid, reachable),
+            trouble=_trouble(gpu.uuid, health) or _partitioned(gpu) or _unreachable(gpu.uuid, reachable),
         )
         for gpu in gpus
     )
@@ -84,6 +84,13 @@ def with_gone(
 def _trouble(gpu: GpuUuid, health: HealthReport) -> str | None:
     found = health.of(gpu)
     return "; ".join(cause.message for cause in found.causes) if found.withdrawn else None
+
+
+def _partitioned(gpu: Gpu) -> str | None:
+    """A GPU in MIG mode cannot be used as a whole: CUDA finds no device on it."""
+    if gpu.partition_mode is None or not gpu.partition_mode.active:
+        return None
+    return "it is in MIG mode, and can only be used by its MIG devices"
 
 
 def _unreachable(gpu: GpuUuid, reachable: Collection[GpuUuid] | None) -> str | None:

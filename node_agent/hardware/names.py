@@ -34,10 +34,14 @@ def named(known: Names, gpus: Iterable[GpuFacts]) -> Names:
 
 
 class NameFile:
-    """Keeps the names in ``path`` over restarts. Names that cannot be kept are still good while the agent runs."""
+    """Keeps the names in ``path`` over restarts. Names that cannot be kept are still good while the agent runs.
 
-    def __init__(self, path: Path) -> None:
+    One that is ``read_only`` looks up the names of the agent on this node and never writes: for commands beside it.
+    """
+
+    def __init__(self, path: Path, *, read_only: bool = False) -> None:
         self._path = path
+        self._read_only = read_only
         self._kept: Names = {}
         self._trouble = Steady()
 
@@ -49,13 +53,14 @@ class NameFile:
             self._kept = {}
         except (OSError, ValueError) as error:
             log.error("names of gpus cannot be read and may change", file=self._path, reason=error)
-            self._set_aside()
+            if not self._read_only:
+                self._set_aside()
             self._kept = {}
         return self._kept
 
     def keep(self, names: Names) -> None:
         """Write the names down, if they differ from those in the file."""
-        if names == self._kept:
+        if self._read_only or names == self._kept:
             return
         content = json.dumps({"version": 1, "names": names}, indent=2) + "\n"
         try:

@@ -124,7 +124,6 @@ class Machine:
         entry = ["unshare", "--mount", "--pid", "--net", "--uts", "--propagation=slave", "--fork", "--kill-child"]
         log = self.logs / "machine.log"
         with log.open("ab") as output:
-            begin = output.tell()
             first = subprocess.Popen(
                 [*entry, str(SCRIPT), str(self.folder), self.hostname],
                 stdin=subprocess.PIPE,

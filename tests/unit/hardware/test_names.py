@@ -144,3 +144,21 @@ def test_a_file_that_cannot_be_read_nor_set_aside_costs_only_the_old_names(
     caplog.set_level(logging.INFO)
     assert NameFile(unwritable / "names.json").load() == {}
     assert "damaged file cannot be set aside and is overwritten" in caplog.messages
+
+
+def test_a_read_only_file_gives_names_and_is_never_touched(tmp_path: Path) -> None:
+    path = tmp_path / "names.json"
+    NameFile(path).keep(names(a="gpu-7"))
+    before = path.read_bytes()
+    reader = NameFile(path, read_only=True)
+
+    assert reader.load() == names(a="gpu-7")
+    reader.keep(names(a="gpu-7", b="gpu-8"))
+    assert path.read_bytes() == before
+
+
+def test_a_damaged_file_is_left_to_the_agent_by_those_who_only_read(tmp_path: Path) -> None:
+    path = tmp_path / "names.json"
+    path.write_text("{")
+    assert NameFile(path, read_only=True).load() == {}
+    assert path.read_text() == "{"

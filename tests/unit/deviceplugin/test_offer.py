@@ -1,0 +1,76 @@
+"""What is in a resource's list, and why a device of it must not be given out."""
+
+from dataclasses import replace
+
+import pytest
+
+from node_agent.deviceplugin.offer import whole_gpus, with_gone
+from node_agent.model.gpu import GpuUuid, PartitionMode
+from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from node_agent.model.inventory import Inventory, MissingGpu
+from tests.unit.deviceplugin.conftest import gpu, node
+
+A, B = GpuUuid("GPU-0"), GpuUuid("GPU-1")
+
+
+def report(severity: Severity) -> HealthReport:
+    cause = Cause(reason=Reason.ECC, severity=severity, message="3 errors", since=0.0)
+    return HealthReport(devices={A: DeviceHealth(causes=(cause,))})
+
+
+def test_a_degraded_gpu_is_still_given_out_and_a_withdrawn_one_is_not() -> None:
+    degraded = whole_gpus(node(2).gpus, report(Severity.DEGRADED), None)
+    withdrawn = whole_gpus(node(2).gpus, report(Severity.WITHDRAWN), None)
+    assert [device.trouble for device in degraded] == [None, None]
+    assert [device.trouble for device in withdrawn] == ["3 errors", None]
+
+
+def test_a_gpu_that_no_container_can_be_given_says_so() -> None:
+    devices = whole_gpus(node(2).gpus, HealthReport(), reachable={A})
+    assert [device.trouble for device in devices] == [None, "no CDI spec names it yet"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "usable"),
+    [
+        (None, True),
+        (PartitionMode.DISABLED, True),
+        (PartitionMode.ENABLE_PENDING, True),
+        (PartitionMode.ENABLED, False),
+        (PartitionMode.DISABLE_PENDING, False),
+    ],
+)
+def test_a_gpu_in_mig_mode_is_not_given_out_as_a_whole(mode: PartitionMode | None, usable: bool) -> None:
+    (device,) = whole_gpus([replace(gpu(0), partition_mode=mode)], HealthReport(), None)
+    assert device.healthy is usable
+
+
+def test_what_is_gone_stays_in_the_list_with_the_drivers_reason() -> None:
+    before = whole_gpus(node(2).gpus, HealthReport(), None)
+    lost = MissingGpu(index=1, uuid=B, reason="it has fallen off the bus")
+    now = Inventory(generation=2, gpus=node(2).gpus[:1], missing=(lost,))
+
+    devices = with_gone(whole_gpus(now.gpus, HealthReport(), None), before, now)
+
+    assert [(device.id, device.trouble) for device in devices] == [
+        ("GPU-0", None),
+        ("GPU-1", "it has fallen off the bus"),
+    ]
+
+
+def test_the_drivers_own_trouble_is_the_reason_where_all_are_gone() -> None:
+    before = whole_gpus(node(1).gpus, HealthReport(), None)
+    (device,) = with_gone((), before, Inventory(generation=2, problem="the driver is not loaded"))
+    assert device.trouble == "the driver is not loaded"
+
+
+def test_a_gpu_that_left_without_a_word_is_said_to_be_unlisted() -> None:
+    before = whole_gpus(node(1).gpus, HealthReport(), None)
+    (device,) = with_gone((), before, Inventory(generation=2))
+    assert device.trouble == "the driver no longer lists it"
+
+
+def test_a_device_that_is_back_is_listed_once_and_healthy() -> None:
+    before = with_gone((), whole_gpus(node(1).gpus, HealthReport(), None), Inventory(generation=2))
+    (device,) = with_gone(whole_gpus(node(1).gpus, HealthReport(), None), before, node(1))
+    assert device.healthy
