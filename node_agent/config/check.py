@@ -25,7 +25,10 @@ class Problem:
 
 
 def problems(value: object, kind: Any = File, path: str = "") -> Iterator[Problem]:
-    """All that keeps ``value`` from being a ``kind``, which is a struct, or the type of one of its fields."""
+    """All that keeps ``value`` from being a ``kind``, which is a struct, or the type of one of its fields.
+
+    A key without a value says nothing, as in NVIDIA's programs; it must be a valid one all the same.
+    """
     section, item = _section(kind), _item(kind)
     if section is not None and isinstance(value, Mapping):
         yield from _section_problems(value, section, path)
@@ -38,12 +41,12 @@ def problems(value: object, kind: Any = File, path: str = "") -> Iterator[Proble
 def _section_problems(values: Mapping[str, object], section: type[msgspec.Struct], path: str) -> Iterator[Problem]:
     fields = {known.encode_name: known for known in msgspec.structs.fields(section)}
     for key, value in values.items():
-        if key in fields:
-            yield from problems(value, fields[key].type, _join(path, key))
-        else:
+        if key not in fields:
             yield Problem(path=_join(path, key[:60]), message=f"unknown key{_hint(key, path, tuple(fields))}")
+        elif value is not None:
+            yield from problems(value, fields[key].type, _join(path, key))
     for key, known in fields.items():
-        if known.required and key not in values:
+        if known.required and values.get(key) is None:
             yield Problem(path=_join(path, key), message=f"is missing; expected {_expected(known.type)}")
 
 

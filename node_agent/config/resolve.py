@@ -67,7 +67,7 @@ def check(text: str, name: str) -> list[str]:
     except ConfigError as error:
         return [str(error)]
     found = list(islice(_layer_problems([layer]), PROBLEMS_SHOWN))
-    return found or [_placed(one, name) for one in broken_rules(msgspec.convert(layer.values, File))]
+    return found or [_placed(one, name) for one in broken_rules(msgspec.convert(overlay([layer])[0], File))]
 
 
 def _layer_problems(layers: Iterable[Layer]) -> Iterator[str]:

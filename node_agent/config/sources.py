@@ -89,7 +89,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
 
 
 def from_document(data: bytes, name: str) -> Layer:
-    """What a file says; a key without a value says nothing, as in NVIDIA's programs.
+    """What a file says.
 
     Raises:
         ConfigError: it is no YAML, or holds something else than keys and values.
@@ -104,7 +104,7 @@ def from_document(data: bytes, name: str) -> Layer:
         raise ConfigError(f"{name}: {error}") from error
     if values is not None and not isinstance(values, dict):
         raise ConfigError(f"{name}: expected keys and their values, such as version: v1; got {shown(values)}")
-    return Layer(origin=name, values=_said(values or {}))
+    return Layer(origin=name, values=values or {})
 
 
 def from_file(path: Path) -> Layer:
@@ -133,7 +133,10 @@ def from_flags(flags: Mapping[str, object]) -> Layer:
 
 
 def overlay(layers: Iterable[Layer]) -> tuple[Tree, Mapping[str, str]]:
-    """The layers on top of each other, later ones over earlier, and the origin of each value by its dotted path."""
+    """The layers on top of each other, later ones over earlier, and the origin of each value by its dotted path.
+
+    Keys without a value are left out.
+    """
     tree: Tree = {}
     origins: dict[str, str] = {}
     for layer in layers:
@@ -146,8 +149,8 @@ def _lay(values: Mapping[str, Any], tree: Tree, origins: dict[str, str], origin:
         path = f"{prefix}{key}"
         if isinstance(value, dict):
             _lay(value, tree.setdefault(key, {}), origins, origin, f"{path}.")
-        else:
-            tree[key] = value
+        elif value is not None:
+            tree[key] = _said(value)
             origins[path] = origin
 
 
@@ -164,7 +167,7 @@ def nested(values: Mapping[str, object]) -> Tree:
 
 
 def _said(value: Any) -> Any:
-    """The value without the keys in it that say nothing."""
+    """A value without the keys in it that say nothing."""
     if isinstance(value, dict):
         return {key: _said(below) for key, below in value.items() if below is not None}
     return [_said(one) for one in value] if isinstance(value, list) else value

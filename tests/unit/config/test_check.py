@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from node_agent.config.check import Problem, known_paths, problems, shown
 from node_agent.config.file import File
-from node_agent.config.sources import nested
+from node_agent.config.sources import Layer, nested, overlay
 
 
 def complaints(path: str, value: object) -> list[str]:
@@ -172,6 +172,16 @@ def test_an_unknown_key_in_an_item_of_a_list_has_the_number_of_the_item_in_its_p
     assert complaint == "sharing.mps.resources[1].replica: unknown key; did you mean sharing.mps.resources[1].replicas?"
 
 
+def test_an_unknown_key_is_an_error_even_without_a_value_and_a_known_one_without_a_value_is_none() -> None:
+    assert complaints("flags.renameByDefault", None) == [
+        "flags.renameByDefault: unknown key; did you mean sharing.timeSlicing.renameByDefault?"
+    ]
+    assert complaints("flags.migStrategy", None) == []
+    assert complaints("sharing.mps", None) == []
+    (complaint,) = complaints("sharing.mps.resources", None)
+    assert complaint.startswith("sharing.mps.resources: is missing; ")
+
+
 def test_all_mistakes_are_found_and_not_only_the_first() -> None:
     found = list(
         problems(
@@ -236,8 +246,10 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_any_values_are_compared_without_a_crash_and_without_problems_only_if_they_convert(value: object) -> None:
 
-    if not list(problems(value)):
-        assert isinstance(msgspec.convert(value, File), File)
+    said = overlay([Layer(origin="f", values={"the": value})])[0].get("the") if isinstance(value, dict) else value
+    try:
+        msgspec.convert(said, File)
+    except msgspec.ValidationError:
+        assert list(problems(value))
     else:
-        with pytest.raises(msgspec.ValidationError):
-            msgspec.convert(value, File)
+        assert all("unknown key" in str(problem) for problem in problems(value))

@@ -126,13 +126,15 @@ def test_options_that_were_not_given_say_nothing_and_paths_are_text() -> None:
 
 
 def test_keys_without_a_value_say_nothing_at_any_depth() -> None:
-    text = (
-        b"version:\nflags:\n  mpsRoot: ~\nimex:\nsharing: {mps: , timeSlicing: {resources: [{name: a, devices: }, ~]}}"
-    )
-    assert from_document(text, "f").values == {
-        "flags": {},
-        "sharing": {"timeSlicing": {"resources": [{"name": "a"}, None]}},
-    }
+    text = b"version:\nflags:\n  mpsRoot: ~\nimex:\nsharing: {mps: , timeSlicing: {resources: [{name: a, devices: }]}}"
+    tree, origins = overlay([from_document(text, "f")])
+    assert tree == {"flags": {}, "sharing": {"timeSlicing": {"resources": [{"name": "a"}]}}}
+    assert origins == {"sharing.timeSlicing.resources": "f"}
+
+
+def test_a_key_without_a_value_takes_nothing_away_from_a_layer_below() -> None:
+    layers = [from_document(b"version: v1\nflags: {mpsRoot: /mps}", "f"), from_document(b"flags: {mpsRoot: }", "g")]
+    assert overlay(layers)[0] == {"version": "v1", "flags": {"mpsRoot": "/mps"}}
 
 
 @pytest.mark.parametrize("text", [b"", b"---", b"# nothing\n", b"{}"])
