@@ -229,7 +229,7 @@ VALID: dict[str, st.SearchStrategy[Any]] = {
     "sharing": st.fixed_dictionaries({}, optional={
         "timeSlicing": st.fixed_dictionaries({
             "resources": st.lists(
-                st.fixed_dictionaries({"name": st.sampled_from(["gpu", "nvidia.com/a"]), "replicas": st.integers(2, 99)}),
+                st.fixed_dictionaries({"name": st.sampled_from(["gpu", "a.b"]), "replicas": st.integers(2, 99)}),
                 min_size=1,
             )
         }),
