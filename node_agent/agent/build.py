@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 
 from node_agent.agent.agent import Agent
 from node_agent.cdi.hooks import find_hook_program
@@ -26,6 +27,8 @@ from node_agent.health.verdicts import Policy
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.lane import Lane
 from node_agent.kit.tasks import running
+from node_agent.kubelet import podresources
+from node_agent.kubelet.podresources import held_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.server import StatusServer
@@ -125,6 +128,7 @@ def _plugins(
             health=board.report,
             cdi=publisher.published if needs_cdi else None,
             give=_giver(settings, resource),
+            held=partial(held_devices, settings.paths.kubelet_dir / podresources.SOCKET),
         )
         for resource in selection.resources
     ]

@@ -15,7 +15,8 @@ from node_agent.topology.score import scores
 class OfferedDevice:
     """One entry of the list, on or of a GPU whose ``index`` is the driver's present number for it.
 
-    ``trouble`` says why the device must not be given out; None where it may.
+    ``trouble`` says why the device must not be given out; None where it may. A ``gone`` one is in the list only since
+    a pod may still hold it.
     """
 
     id: str
@@ -23,6 +24,7 @@ class OfferedDevice:
     index: int
     numa_node: int | None = None
     trouble: str | None = None
+    gone: bool = False
 
     @property
     def healthy(self) -> bool:
@@ -50,7 +52,7 @@ def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice]) -> Pool:
 def whole_gpus(
     gpus: Iterable[Gpu], health: HealthReport, reachable: Collection[GpuUuid] | None
 ) -> tuple[OfferedDevice, ...]:
-    """Each of these GPUs as a device of its own, named by UUID.
+    """Each of these GPUs as a device of its own, named by UUID; one in MIG mode cannot be used as a whole.
 
     ``reachable`` are the GPUs that a container can be given (those of the CDI spec), or None where that needs no
     preparation.
@@ -61,24 +63,36 @@ def whole_gpus(
             gpu=gpu.uuid,
             index=gpu.index,
             numa_node=gpu.numa_node,
-            trouble=_trouble(gpu.uuid, health) or _partitioned(gpu) or _unreachable(gpu.uuid, reachable),
+            trouble=_trouble(gpu.uuid, health) or _unreachable(gpu.uuid, reachable),
         )
         for gpu in gpus
+        if not _partitioned(gpu)
     )
 
 
-def with_gone(
+def with_absent(
     devices: Iterable[OfferedDevice], before: Iterable[OfferedDevice], inventory: Inventory
 ) -> tuple[OfferedDevice, ...]:
-    """The devices, and those of the list ``before`` that are gone, unhealthy.
+    """The devices, and unhealthy those of the list ``before`` that are not among them.
 
-    The kubelet may crash on a device that vanishes from the list while a pod holds it.
+    The kubelet may crash on a device that vanishes from the list while a pod holds it. One that should be there stays
+    for good; one that is ``gone`` as this kind of device, since its GPU is in MIG mode by now, is left to ``forget``.
     """
     present = tuple(devices)
     known = {device.id for device in present}
-    reasons = {missing.uuid: missing.reason for missing in inventory.missing}
-    gone = [device for device in before if device.id not in known]
-    return (*present, *(_withdrawn(device, reasons.get(device.gpu) or inventory.problem) for device in gone))
+    missing = {gpu.uuid: gpu.reason for gpu in inventory.missing}
+    absent = [device for device in before if device.id not in known]
+    return (
+        *present,
+        *(replace(one, trouble=missing[one.gpu], gone=False) for one in absent if one.gpu in missing),
+        *(replace(one, trouble=_why_gone(one.gpu, inventory), gone=True) for one in absent if one.gpu not in missing),
+    )
+
+
+def forget(offer: Offer, held: Collection[str]) -> Offer:
+    """The offer without the gone devices that no pod holds any more."""
+    kept = tuple(device for device in offer.devices if not device.gone or device.id in held)
+    return replace(offer, devices=kept)
 
 
 def _trouble(gpu: GpuUuid, health: HealthReport) -> str | None:
@@ -86,11 +100,8 @@ def _trouble(gpu: GpuUuid, health: HealthReport) -> str | None:
     return "; ".join(cause.message for cause in found.causes) if found.withdrawn else None
 
 
-def _partitioned(gpu: Gpu) -> str | None:
-    """A GPU in MIG mode cannot be used as a whole: CUDA finds no device on it."""
-    if gpu.partition_mode is None or not gpu.partition_mode.active:
-        return None
-    return "it is in MIG mode, and can only be used by its MIG devices"
+def _partitioned(gpu: Gpu) -> bool:
+    return gpu.partition_mode is not None and gpu.partition_mode.active
 
 
 def _unreachable(gpu: GpuUuid, reachable: Collection[GpuUuid] | None) -> str | None:
@@ -99,5 +110,8 @@ def _unreachable(gpu: GpuUuid, reachable: Collection[GpuUuid] | None) -> str | N
     return "no CDI spec names it yet"
 
 
-def _withdrawn(device: OfferedDevice, reason: str | None) -> OfferedDevice:
-    return replace(device, trouble=reason or "the driver no longer lists it")
+def _why_gone(gpu: GpuUuid, inventory: Inventory) -> str:
+    found = inventory.by_uuid.get(gpu)
+    if found is None:
+        return "the driver no longer lists it"
+    return "in MIG mode it can only be used by its MIG devices" if _partitioned(found) else "it is not offered any more"

@@ -1,14 +1,16 @@
 """The device plugin of one resource: keeps its offer true and its server running."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Collection
 
 from node_agent.cdi.publisher import Published
-from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus, with_gone
+from node_agent.deviceplugin.offer import Offer, forget, pool_of, whole_gpus, with_absent
 from node_agent.deviceplugin.selection import Selection
 from node_agent.deviceplugin.server import DevicePluginServer
-from node_agent.deviceplugin.servicer import Give, Servicer
+from node_agent.deviceplugin.servicer import Give, Servicer, check_size
+from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest, changes
-from node_agent.kit.logs import Log
+from node_agent.kit.logs import Log, Steady
 from node_agent.kubelet.routes import Route
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
@@ -16,10 +18,15 @@ from node_agent.model.inventory import Inventory
 log = Log(__name__)
 
 
+Held = Callable[[str], Awaitable[Collection[str]]]
+"""The ids of a resource's devices that pods hold; raises KubeletError while nobody tells."""
+
+
 class DevicePlugin:
     """Offers the GPUs that ``selection`` names ``resource``, and brings them to the kubelet by ``route``.
 
-    ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way.
+    ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way. ``held`` is
+    asked every ``forget_seconds`` while the list has devices that are gone.
     """
 
     def __init__(
@@ -32,18 +39,26 @@ class DevicePlugin:
         health: Latest[HealthReport],
         cdi: Latest[Published] | None,
         give: Give,
+        held: Held,
+        forget_seconds: float = 10.0,
     ) -> None:
         self._selection = selection
         self._inventory = inventory
         self._health = health
         self._cdi = cdi
+        self._held = held
+        self._forget_seconds = forget_seconds
         self.offer = Latest(Offer(resource=resource, pool=pool_of(Inventory(), ())))
         self.server = DevicePluginServer(resource, route, lambda: Servicer(self.offer, give))
 
     async def run(self) -> None:
-        """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays."""
+        """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays.
+
+        Raises ConfigError where the list is larger than the kubelet takes.
+        """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_offer(), name="offer")
+            group.create_task(self._forget_the_gone(), name="forget")
             async for offer in self.offer.watch():
                 if any(device.healthy for device in offer.devices):
                     break
@@ -56,12 +71,29 @@ class DevicePlugin:
             before, inventory = self.offer.value, self._inventory.value
             reachable = self._cdi.value.gpus if self._cdi is not None else None
             gpus = [gpu for gpu in inventory.gpus if self._selection.resource_of(gpu) == before.resource]
-            devices = with_gone(whole_gpus(gpus, self._health.value, reachable), before.devices, inventory)
+            devices = with_absent(whole_gpus(gpus, self._health.value, reachable), before.devices, inventory)
             ingredients = (inventory.generation, frozenset(device.id for device in devices))
             pool = before.pool if ingredients == made_of else pool_of(inventory, devices)
             made_of = ingredients
-            self.offer.set(Offer(resource=before.resource, devices=devices, pool=pool))
-            _say_what_changed(before, self.offer.value)
+            offer = Offer(resource=before.resource, devices=devices, pool=pool)
+            check_size(offer)
+            self.offer.set(offer)
+            _say_what_changed(before, offer)
+
+    async def _forget_the_gone(self) -> None:
+        """Drop what is gone from the list as soon as no pod holds it: then the kubelet cannot trip over it."""
+        trouble = Steady()
+        while True:
+            await asyncio.sleep(self._forget_seconds)
+            if not any(device.gone for device in self.offer.value.devices):
+                continue
+            try:
+                held = await self._held(self.offer.value.resource)
+            except KubeletError as error:
+                if trouble.should_say(str(error)):
+                    log.warning("devices that are gone stay listed", resource=self.offer.value.resource, reason=error)
+                continue
+            self.offer.set(forget(self.offer.value, held))
 
 
 def _say_what_changed(before: Offer, after: Offer) -> None:

@@ -11,7 +11,7 @@ import grpc
 
 from node_agent.deviceplugin.answer import Answer
 from node_agent.deviceplugin.offer import Offer, OfferedDevice
-from node_agent.errors import AllocationError, DeviceWithdrawn, UnknownDevice
+from node_agent.errors import AllocationError, ConfigError, DeviceWithdrawn, UnknownDevice
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.topology.preferred import DeviceId, PreferredRequest, preferred
@@ -20,6 +20,9 @@ from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
 Give = Callable[[Sequence[OfferedDevice]], Answer]
 """How a container gets the devices."""
+
+# The kubelet receives no larger message.
+LIST_LIMIT = 4 * 1024 * 1024
 
 log = Log(__name__)
 
@@ -106,6 +109,20 @@ def _usable(offer: Offer, device_id: str) -> OfferedDevice:
 def device_list(offer: Offer) -> wire.ListAndWatchResponse:
     """The list as the kubelet wants it: always whole, anything but ``Healthy`` counts as unhealthy."""
     return wire.ListAndWatchResponse(devices=[_device(device) for device in offer.devices])
+
+
+def check_size(offer: Offer) -> None:
+    """Refuse a list that the kubelet would not take: it drops the stream, and the node would offer nothing at all.
+
+    Raises:
+        ConfigError: says how large it is, and the limit.
+    """
+    size = device_list(offer).ByteSize()
+    if size > LIST_LIMIT:
+        raise ConfigError(
+            f"{offer.resource} has {len(offer.devices)} devices, whose list takes {size} bytes; the kubelet takes "
+            f"{LIST_LIMIT}: offer fewer, by fewer replicas a GPU or under several names"
+        )
 
 
 def _device(device: OfferedDevice) -> wire.Device:

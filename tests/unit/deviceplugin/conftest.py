@@ -1,6 +1,6 @@
 """A node with GPUs, a kubelet in a temporary folder, and a device plugin between the two."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from node_agent.deviceplugin.answer import Answer, Naming, answer
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.selection import Selection
+from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
@@ -54,11 +55,17 @@ class World:
     health: Latest[HealthReport] = field(default_factory=lambda: Latest(HealthReport()))
     cdi: Latest[Published] | None = None
     selection: Selection = field(default_factory=Selection)
+    held: Collection[str] | None = ()
     given: list[Sequence[OfferedDevice]] = field(default_factory=list)
 
     def give(self, devices: Sequence[OfferedDevice]) -> Answer:
         self.given.append(devices)
         return answer(devices, ["cdi-cri"], Naming(qualified=lambda name: f"test.example/gpu={name}"))
+
+    async def who_holds(self, resource: str) -> Collection[str]:
+        if self.held is None:
+            raise KubeletError("nobody tells")
+        return self.held
 
     def plugin(self, folder: Path, resource: str = RESOURCE, route: Route | None = None) -> DevicePlugin:
         return DevicePlugin(
@@ -69,6 +76,8 @@ class World:
             health=self.health,
             cdi=self.cdi,
             give=self.give,
+            held=self.who_holds,
+            forget_seconds=0.05,
         )
 
 

@@ -3,18 +3,23 @@
 import asyncio
 import socket
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from node_agent.cdi.publisher import Published
+from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus
 from node_agent.deviceplugin.server import Phase, fresh_socket_name, remove_dead_sockets
-from node_agent.errors import KubeletError
+from node_agent.deviceplugin.servicer import check_size
+from node_agent.errors import ConfigError, KubeletError
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import cancel, running
 from node_agent.kubelet.embedded import EmbeddedKubelet
-from node_agent.model.gpu import GpuUuid
+from node_agent.model.gpu import GpuUuid, PartitionMode, device_name
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from node_agent.model.inventory import Inventory, MissingGpu
 from tests.unit.deviceplugin.conftest import RESOURCE, World, node, served
 
 
@@ -105,14 +110,48 @@ async def test_a_withdrawn_gpu_leaves_allocatable_at_once_and_stays_in_the_list(
         assert (await kubelet.until(RESOURCE, allocatable=8)).registrations == 1
 
 
-async def test_a_gpu_that_vanishes_stays_listed_as_unhealthy(world: World, kubelet: EmbeddedKubelet) -> None:
+async def test_a_gpu_that_is_missing_stays_listed_as_unhealthy(world: World, kubelet: EmbeddedKubelet) -> None:
+    lost = MissingGpu(index=7, uuid=GpuUuid("GPU-7"), reason="it has fallen off the bus")
     async with kubelet.running(), served(world, kubelet):
         await kubelet.until(RESOURCE, allocatable=8)
-        world.inventory.set(node(7, generation=2))
-        view = await kubelet.until(RESOURCE, allocatable=7)
-        assert view.capacity == 8
+        world.inventory.set(replace(node(7, generation=2), missing=(lost,)))
+        await kubelet.until(RESOURCE, allocatable=7)
+        await asyncio.sleep(0.2)
+        assert kubelet.view(RESOURCE).capacity == 8
         world.inventory.set(node(8, generation=3))
         await kubelet.until(RESOURCE, allocatable=8)
+
+
+async def test_a_resource_whose_gpus_went_into_mig_mode_ends_as_an_empty_list_once_no_pod_holds_them(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    world.held = {"GPU-1"}
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=8)
+        cut = tuple(replace(gpu, partition_mode=PartitionMode.ENABLED) for gpu in node(8).gpus)
+        world.inventory.set(Inventory(generation=2, gpus=cut))
+        await kubelet.until(RESOURCE, allocatable=0)
+        await _until(lambda: set(kubelet.view(RESOURCE).devices) == {"GPU-1"})
+        world.held = None
+        await asyncio.sleep(0.2)
+        assert set(kubelet.view(RESOURCE).devices) == {"GPU-1"}
+        world.held = ()
+        await _until(lambda: kubelet.view(RESOURCE).capacity == 0)
+        world.inventory.set(node(8, generation=3))
+        assert (await kubelet.until(RESOURCE, allocatable=8)).registrations == 1
+
+
+async def test_a_list_larger_than_the_kubelet_takes_is_refused_before_it_registers(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    one = node(1).gpus[0]
+    many = tuple(
+        replace(one, uuid=GpuUuid(f"GPU-{number:060}"), name=device_name(f"gpu-{number}")) for number in range(58_000)
+    )
+    offer = Offer(resource=RESOURCE, devices=whole_gpus(many, HealthReport(), None), pool=pool_of(Inventory(), ()))
+    with pytest.raises(ConfigError, match=r"58000 devices, whose list takes 4\d{6} bytes; the kubelet takes 4194304"):
+        check_size(offer)
+    check_size(replace(offer, devices=offer.devices[:50_000]))
 
 
 async def test_a_node_without_gpus_registers_nothing_until_one_appears(kubelet: EmbeddedKubelet, world: World) -> None:
@@ -184,3 +223,9 @@ async def test_waiting_for_devices_that_do_not_come_says_what_is_there(kubelet: 
     async with kubelet.running():
         with pytest.raises(KubeletError, match=r"0 allocatable after 0\.1 s instead of 8"):
             await kubelet.until(RESOURCE, allocatable=8, timeout=0.1)
+
+
+async def _until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.02)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.deviceplugin.offer import whole_gpus, with_gone
+from node_agent.deviceplugin.offer import Offer, forget, pool_of, whole_gpus, with_absent
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
@@ -41,8 +41,8 @@ def test_a_gpu_that_no_container_can_be_given_says_so() -> None:
     ],
 )
 def test_a_gpu_in_mig_mode_is_not_given_out_as_a_whole(mode: PartitionMode | None, usable: bool) -> None:
-    (device,) = whole_gpus([replace(gpu(0), partition_mode=mode)], HealthReport(), None)
-    assert device.healthy is usable
+    devices = whole_gpus([replace(gpu(0), partition_mode=mode)], HealthReport(), None)
+    assert [device.healthy for device in devices] == [True] * usable
 
 
 def test_what_is_gone_stays_in_the_list_with_the_drivers_reason() -> None:
@@ -50,7 +50,7 @@ def test_what_is_gone_stays_in_the_list_with_the_drivers_reason() -> None:
     lost = MissingGpu(index=1, uuid=B, reason="it has fallen off the bus")
     now = Inventory(generation=2, gpus=node(2).gpus[:1], missing=(lost,))
 
-    devices = with_gone(whole_gpus(now.gpus, HealthReport(), None), before, now)
+    devices = with_absent(whole_gpus(now.gpus, HealthReport(), None), before, now)
 
     assert [(device.id, device.trouble) for device in devices] == [
         ("GPU-0", None),
@@ -60,17 +60,41 @@ def test_what_is_gone_stays_in_the_list_with_the_drivers_reason() -> None:
 
 def test_the_drivers_own_trouble_is_the_reason_where_all_are_gone() -> None:
     before = whole_gpus(node(1).gpus, HealthReport(), None)
-    (device,) = with_gone((), before, Inventory(generation=2, problem="the driver is not loaded"))
+    lost = tuple(MissingGpu(index=0, uuid=device.gpu, reason="the driver is not loaded") for device in before)
+    (device,) = with_absent((), before, Inventory(generation=2, missing=lost, problem="the driver is not loaded"))
     assert device.trouble == "the driver is not loaded"
+    assert not device.gone
 
 
 def test_a_gpu_that_left_without_a_word_is_said_to_be_unlisted() -> None:
     before = whole_gpus(node(1).gpus, HealthReport(), None)
-    (device,) = with_gone((), before, Inventory(generation=2))
+    (device,) = with_absent((), before, Inventory(generation=2))
     assert device.trouble == "the driver no longer lists it"
 
 
+def test_a_gpu_that_was_put_into_mig_mode_is_gone_with_that_reason() -> None:
+    before = whole_gpus(node(1).gpus, HealthReport(), None)
+    now = Inventory(generation=2, gpus=(replace(gpu(0), partition_mode=PartitionMode.ENABLED),))
+    (device,) = with_absent(whole_gpus(now.gpus, HealthReport(), None), before, now)
+    assert device.gone
+    assert "MIG mode" in str(device.trouble)
+
+
+def test_gone_devices_are_forgotten_once_no_pod_holds_them() -> None:
+    gone = with_absent((), whole_gpus(node(3).gpus, HealthReport(), None), Inventory(generation=2))
+    offer = Offer(resource="nvidia.com/gpu", devices=gone, pool=pool_of(Inventory(), ()))
+
+    assert [device.id for device in forget(offer, held={"GPU-1"}).devices] == ["GPU-1"]
+    assert forget(offer, held=()).devices == ()
+
+
+def test_a_device_that_is_there_is_never_forgotten() -> None:
+    present = whole_gpus(node(3).gpus, report(Severity.WITHDRAWN), None)
+    offer = Offer(resource="nvidia.com/gpu", devices=present, pool=pool_of(Inventory(), ()))
+    assert forget(offer, held=()) == offer
+
+
 def test_a_device_that_is_back_is_listed_once_and_healthy() -> None:
-    before = with_gone((), whole_gpus(node(1).gpus, HealthReport(), None), Inventory(generation=2))
-    (device,) = with_gone(whole_gpus(node(1).gpus, HealthReport(), None), before, node(1))
+    before = with_absent((), whole_gpus(node(1).gpus, HealthReport(), None), Inventory(generation=2))
+    (device,) = with_absent(whole_gpus(node(1).gpus, HealthReport(), None), before, node(1))
     assert device.healthy

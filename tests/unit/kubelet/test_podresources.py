@@ -1,0 +1,84 @@
+"""Asking the kubelet who holds devices, over real gRPC."""
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from node_agent.errors import KubeletError
+from node_agent.kubelet.podresources import held_devices
+from node_agent.kubelet.server import serving
+from node_agent.wire import podresources_v1_pb2 as wire
+from node_agent.wire import podresources_v1_pb2_grpc as rpc
+
+
+class Lister(rpc.PodResourcesListerServicer):
+    """Answers the given pods, or refuses as the kubelet does when too many ask."""
+
+    def __init__(self, pods: list[wire.PodResources], busy: bool = False) -> None:
+        self.pods = pods
+        self.busy = busy
+
+    async def List(self, request: wire.ListPodResourcesRequest, context: Any) -> wire.ListPodResourcesResponse:
+        if self.busy:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
+        return wire.ListPodResourcesResponse(pod_resources=self.pods)
+
+    async def GetAllocatableResources(
+        self, request: wire.AllocatableResourcesRequest, context: Any
+    ) -> wire.AllocatableResourcesResponse:
+        raise NotImplementedError
+
+    async def Get(self, request: wire.GetPodResourcesRequest, context: Any) -> wire.GetPodResourcesResponse:
+        raise NotImplementedError
+
+
+def pod(name: str, *containers: dict[str, list[str]]) -> wire.PodResources:
+    return wire.PodResources(
+        name=name,
+        namespace="default",
+        containers=[
+            wire.ContainerResources(
+                name=f"c{number}",
+                devices=[wire.ContainerDevices(resource_name=key, device_ids=ids) for key, ids in devices.items()],
+            )
+            for number, devices in enumerate(containers)
+        ],
+    )
+
+
+async def ask(folder: Path, lister: Lister, resource: str = "nvidia.com/gpu") -> frozenset[str]:
+    socket = folder / "kubelet.sock"
+    async with serving(socket, lambda server: rpc.add_PodResourcesListerServicer_to_server(lister, server)):
+        return await held_devices(socket, resource)
+
+
+async def test_the_devices_of_every_container_of_every_pod_are_held(tmp_path: Path) -> None:
+    pods = [
+        pod("a", {"nvidia.com/gpu": ["GPU-1", "GPU-2"]}, {"nvidia.com/gpu": ["GPU-3"]}),
+        pod("b", {"nvidia.com/gpu": ["GPU-4"], "other.com/nic": ["nic-0"]}),
+        pod("c", {}),
+    ]
+    assert await ask(tmp_path, Lister(pods)) == {"GPU-1", "GPU-2", "GPU-3", "GPU-4"}
+
+
+async def test_a_device_on_two_numa_nodes_is_listed_twice_and_held_once(tmp_path: Path) -> None:
+    entry = wire.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-1"])
+    pods = [wire.PodResources(containers=[wire.ContainerResources(devices=[entry, entry])])]
+    assert await ask(tmp_path, Lister(pods)) == {"GPU-1"}
+
+
+async def test_an_answer_larger_than_grpcs_default_is_taken(tmp_path: Path) -> None:
+    ids = [f"GPU-{number:060}" for number in range(100_000)]
+    assert len(await ask(tmp_path, Lister([pod("large", {"nvidia.com/gpu": ids})]))) == 100_000
+
+
+async def test_a_kubelet_that_is_asked_too_often_is_an_error_that_says_so(tmp_path: Path) -> None:
+    with pytest.raises(KubeletError, match="RESOURCE_EXHAUSTED: rejected by rate limit"):
+        await ask(tmp_path, Lister([], busy=True))
+
+
+async def test_no_kubelet_is_an_error_that_names_the_socket(tmp_path: Path) -> None:
+    with pytest.raises(KubeletError, match=str(tmp_path / "none.sock")):
+        await held_devices(tmp_path / "none.sock", "nvidia.com/gpu")
