@@ -1,7 +1,7 @@
 """Serves the status document and the health endpoints over HTTP, on the agent's socket and on TCP where configured.
 
-``/healthz`` answers as long as the event loop turns, and says what hangs; ``/readyz`` answers 503 with the reasons while
-the agent cannot do its work; ``/status`` is the whole document.
+``/healthz`` answers as long as the event loop turns, and says what hangs; ``/readyz`` answers 503 with the reasons
+while the agent cannot do its work; ``/status`` is the whole document.
 """
 
 import asyncio
