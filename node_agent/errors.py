@@ -68,6 +68,10 @@ class DeviceWithdrawn(AllocationError):
     """A device that is out of service."""
 
 
+class DeviceHeld(AllocationError):
+    """Somebody else holds the hardware; the message names the GPU and the holder."""
+
+
 class CdiError(NodeAgentError):
     """CDI specs cannot be made."""
 

@@ -1,0 +1,61 @@
+"""A ResourceClaim as far as a node has to do with it: what was allocated here, and with which configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NewType
+
+ClaimUid = NewType("ClaimUid", str)
+"""The identity of a claim; another claim may come under the same name."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllocatedDevice:
+    """One result of an allocation.
+
+    ``request`` is the request's name, with ``/subrequest`` where it chose among several. ``share_id`` tells the shares
+    of one device apart; ``consumed`` is what this share takes of the device's capacities, as Kubernetes quantities.
+    """
+
+    request: str
+    driver: str
+    pool: str
+    device: str
+    share_id: str | None = None
+    admin: bool = False
+    consumed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def base_request(self) -> str:
+        """The request's name without the subrequest: what the kubelet knows it by."""
+        return self.request.partition("/")[0]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OpaqueConfig:
+    """Configuration for a driver, for the named requests or, where there are none, for all."""
+
+    driver: str
+    parameters: Mapping[str, object]
+    requests: tuple[str, ...] = ()
+    from_class: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """A claim; ``results`` is None while nothing is allocated. ``configs`` are in the order of their precedence."""
+
+    uid: ClaimUid
+    namespace: str
+    name: str
+    results: tuple[AllocatedDevice, ...] | None = None
+    configs: tuple[OpaqueConfig, ...] = ()
+    generation: int = 0
+    pod_claim_name: str | None = None
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    def of_driver(self, driver: str) -> tuple[AllocatedDevice, ...]:
+        """The allocated devices that are this driver's."""
+        return tuple(result for result in self.results or () if result.driver == driver)
