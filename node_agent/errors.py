@@ -10,7 +10,8 @@ NodeAgentError
 ├── SimulationError           the simulated node was asked for something that it does not have
 ├── AllocationError           devices cannot be given out as asked
 │   ├── UnknownDevice         an id that was never offered
-│   └── DeviceWithdrawn       a device that is out of service
+│   ├── DeviceWithdrawn       a device that is out of service
+│   └── DeviceHeld            somebody else holds the hardware
 ├── CdiError                  CDI specs cannot be made
 │   ├── DriverFilesMissing    no driver libraries under the driver root
 │   └── InvalidSpec           a spec does not follow the CDI format
