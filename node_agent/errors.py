@@ -11,7 +11,9 @@ NodeAgentError
 ├── AllocationError           devices cannot be given out as asked
 │   ├── UnknownDevice         an id that was never offered
 │   ├── DeviceWithdrawn       a device that is out of service
-│   └── DeviceHeld            somebody else holds the hardware
+│   ├── DeviceHeld            somebody else holds the hardware
+│   ├── ClaimUnreadable       a ResourceClaim is not there as it was named, or is not understood
+│   └── ClaimConfigInvalid    the opaque configuration of a claim or its class cannot be used
 ├── CdiError                  CDI specs cannot be made
 │   ├── DriverFilesMissing    no driver libraries under the driver root
 │   └── InvalidSpec           a spec does not follow the CDI format
@@ -71,6 +73,14 @@ class DeviceWithdrawn(AllocationError):
 
 class DeviceHeld(AllocationError):
     """Somebody else holds the hardware; the message names the GPU and the holder."""
+
+
+class ClaimUnreadable(AllocationError):
+    """A ResourceClaim is not there as it was named, is not allocated, or is not understood."""
+
+
+class ClaimConfigInvalid(AllocationError):
+    """The opaque configuration of a claim or its class cannot be used; the message names the path."""
 
 
 class CdiError(NodeAgentError):
