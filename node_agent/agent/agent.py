@@ -4,6 +4,7 @@ import importlib.metadata
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 from node_agent.agent.supervisor import Supervisor
 from node_agent.cdi.names import KIND, file_name
@@ -33,7 +34,7 @@ class Agent:
     def status(self) -> Status:
         stalled = self.keeper.stalled
         return status(
-            version=importlib.metadata.version("gpu-node-agent"),
+            version=version(),
             node=self.settings.node_name,
             started=self.started,
             inventory=self.keeper.inventory.value,
@@ -41,7 +42,7 @@ class Agent:
             resources=[_resource(plugin) for plugin in self.plugins],
             cdi=self._cdi(),
             services=self._services(),
-            stalled=f"the driver hangs in {stalled.call} since {stalled.seconds:.0f} s" if stalled else None,
+            stalled=f"the driver hangs in {stalled.call} for {stalled.seconds:.0f} s" if stalled else None,
         )
 
     def _cdi(self) -> CdiStatus:
@@ -59,6 +60,12 @@ class Agent:
             ServiceStatus(name=name, condition=state.condition, restarts=state.restarts, trouble=state.trouble)
             for name, state in self.supervisor.states.value.items()
         ]
+
+
+@cache
+def version() -> str:
+    """Of this package, as installed; read once, since probes ask for the status every few seconds."""
+    return importlib.metadata.version("gpu-node-agent")
 
 
 def _resource(plugin: DevicePlugin) -> ResourceStatus:

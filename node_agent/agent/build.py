@@ -1,5 +1,6 @@
 """Puts the agent together from its settings: the one place that names concrete classes."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,6 +27,7 @@ from node_agent.health.board import HealthBoard
 from node_agent.health.verdicts import Policy
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.lane import Lane
+from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet import podresources
 from node_agent.kubelet.podresources import held_devices
@@ -59,11 +61,16 @@ async def inventory_once(settings: Settings) -> Inventory:
     """One look at the GPUs, for commands that need no agent."""
     async with NvmlProvider(settings.paths.sysfs_root) as provider:
         keeper = _keeper(settings, provider, read_only=True)
-        async with running(keeper.run()):
-            async for inventory in keeper.inventory.watch():
-                if inventory.generation:
-                    return inventory
-    raise AssertionError("a watch does not end by itself")
+        async with running(keeper.run()) as looking, running(_looked(keeper.inventory)) as looked:
+            # A keeper that failed says so at the end of the block, instead of keeping the one who asked for ever.
+            await asyncio.wait([looking, looked], return_when=asyncio.FIRST_COMPLETED)
+        return keeper.inventory.value
+
+
+async def _looked(inventory: Latest[Inventory]) -> None:
+    async for found in inventory.watch():
+        if found.generation:
+            return
 
 
 def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = False) -> InventoryKeeper:

@@ -5,17 +5,20 @@ A service that fails takes no other with it: it is started again with growing pa
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
+from node_agent.kit.tasks import running
 
-# A service that ran this long before it failed starts its pauses from the shortest again.
+# A service that has run this long is well again: its trouble is forgotten, and its pauses start from the shortest.
 STEADY_SECONDS = 60.0
+
+Run = Callable[[], Coroutine[Any, Any, None]]
 
 log = Log(__name__)
 
@@ -25,7 +28,7 @@ class Service:
     """Something with a name that runs until it is cancelled."""
 
     name: str
-    run: Callable[[], Awaitable[None]]
+    run: Run
 
 
 class Condition(StrEnum):
@@ -35,7 +38,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ServiceState:
-    """How a service fares; ``trouble`` is its last failure, in words."""
+    """How a service fares; ``trouble`` is its last failure, in words, until it has run steadily since."""
 
     condition: Condition = Condition.RUNNING
     restarts: int = 0
@@ -43,13 +46,15 @@ class ServiceState:
 
 
 class Supervisor:
-    """Runs the services that were added until it is cancelled."""
+    """Runs the services that were added until it is cancelled; ``tries`` are the pauses before the next starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, steady_seconds: float = STEADY_SECONDS, tries: Callable[[], Iterator[float]] = pauses) -> None:
+        self._steady_seconds = steady_seconds
+        self._tries = tries
         self._services: list[Service] = []
         self.states: Latest[Mapping[str, ServiceState]] = Latest({})
 
-    def add(self, name: str, run: Callable[[], Awaitable[None]]) -> None:
+    def add(self, name: str, run: Run) -> None:
         """Add a service; all must be added before ``run``."""
         service = Service(name=name, run=run)
         self._services.append(service)
@@ -58,27 +63,47 @@ class Supervisor:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for service in self._services:
-                group.create_task(self._keep_running(service), name=service.name)
+                group.create_task(self._keep_running(service), name=f"keep {service.name}")
 
     async def _keep_running(self, service: Service) -> None:
-        tries = pauses()
+        tries = self._tries()
         while True:
-            began = time.monotonic()
-            try:
-                await service.run()
-                trouble = "it ended by itself"
-            except Exception as error:
-                trouble = f"{type(error).__name__}: {error}"
-                log.exception("service failed", service=service.name, trouble=trouble)
-            if time.monotonic() - began > STEADY_SECONDS:
-                tries = pauses()
-            await self._restart(service, trouble, next(tries))
+            trouble = await self._failure(service)
+            if self._state(service).trouble is None:
+                tries = self._tries()
+            await self._pause(service, trouble, next(tries))
 
-    async def _restart(self, service: Service, trouble: str, pause: float) -> None:
-        restarts = self.states.value[service.name].restarts + 1
+    async def _failure(self, service: Service) -> str:
+        """Run a service until it fails; answers why, in words."""
+        try:
+            async with running(service.run(), name=service.name) as task, running(self._forgive(service)):
+                await asyncio.wait([task])
+        except Exception as error:
+            trouble = in_words(error)
+            log.exception("service failed", service=service.name, trouble=trouble)
+            return trouble
+        log.error("service failed", service=service.name, trouble="it ended by itself")
+        return "it ended by itself"
+
+    async def _forgive(self, service: Service) -> None:
+        await asyncio.sleep(self._steady_seconds)
+        self._set(service, replace(self._state(service), trouble=None))
+
+    async def _pause(self, service: Service, trouble: str, seconds: float) -> None:
+        restarts = self._state(service).restarts + 1
         self._set(service, ServiceState(condition=Condition.RESTARTING, restarts=restarts, trouble=trouble))
-        await asyncio.sleep(pause)
-        self._set(service, replace(self.states.value[service.name], condition=Condition.RUNNING))
+        await asyncio.sleep(seconds)
+        self._set(service, replace(self._state(service), condition=Condition.RUNNING))
+
+    def _state(self, service: Service) -> ServiceState:
+        return self.states.value[service.name]
 
     def _set(self, service: Service, state: ServiceState) -> None:
         self.states.set({**self.states.value, service.name: state})
+
+
+def in_words(error: BaseException) -> str:
+    """What an error says; of a group, what each of its errors says."""
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(in_words(one) for one in error.exceptions)
+    return f"{type(error).__name__}: {error}"

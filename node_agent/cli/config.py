@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from node_agent.cli.shared import console
+from node_agent.cli.shared import console, plain
 from node_agent.errors import ConfigError
 
 
@@ -56,7 +56,7 @@ def show(file: Path | None) -> None:
         table.add_column(heading, overflow="fold")
     for key, value in found.values.items():
         style = None if found.origin[key] != "default" else "dim"
-        table.add_row(key, str(value), found.origin[key], style=style)
+        table.add_row(key, plain(value), plain(found.origin[key]), style=style)
     out = console()
     out.print(table)
     for notice in found.notices:

@@ -15,11 +15,12 @@ import click
 from node_agent.agent.agent import Agent
 from node_agent.agent.build import built
 from node_agent.cdi.names import KIND, file_name
-from node_agent.cli.shared import console
+from node_agent.cli.shared import console, told_to_end
 from node_agent.cli.simulated import Simulation, simulation
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.errors import SimulationError
 from node_agent.kit import logs
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
@@ -63,14 +64,13 @@ async def _play(simulated: Simulation, settings: Settings, hold: bool) -> None:
     async with kubelet.running(), built(settings, simulated.stat) as agent, running(agent.run()):
         stage = Stage(simulated, settings, kubelet, agent)
         await stage.registration()
-        await stage.allocation("trainer", 4)
-        await stage.allocation("notebook", 1)
+        await stage.allocations()
         stage.spec()
         await stage.withdrawal_and_return()
         stage.summary()
         if hold:
             stage.how_to_go_on()
-            await asyncio.Event().wait()
+            await told_to_end()
 
 
 class Stage:
@@ -86,21 +86,27 @@ class Stage:
 
     async def registration(self) -> None:
         """The kubelet knows the resource and lists its devices."""
-        expected = len(self._simulated.node.profile.gpus)
-        view = await self._kubelet.until(GPU_RESOURCE, allocatable=expected)
+        view = await self._kubelet.until(GPU_RESOURCE, allocatable=await self._offered())
         self._scene(
             "Registration",
             f"{GPU_RESOURCE} is served on {Path(view.endpoint).name}, {_since(self._began)} after the start.",
         )
         self._out.print(draw(self._agent.keeper.inventory.value), markup=False)
         self._out.print(f"\nThe kubelet lists {view.capacity} devices, {view.allocatable} of them allocatable:")
-        for gpu in self._agent.keeper.inventory.value.gpus:
+        for gpu in self._listed():
             device = view.devices[gpu.uuid]
             node = device.topology.nodes[0].ID if device.topology.nodes else "-"
             self._out.print(f"  {gpu.name}  {gpu.uuid}  NUMA node {node}  {device.health}")
 
-    async def allocation(self, pod: str, count: int) -> None:
-        """A pod asks for GPUs; the kubelet asks which, then allocates."""
+    async def allocations(self) -> None:
+        """A pod asks for half of the GPUs and, where that leaves two, another one for one of them."""
+        half = self._kubelet.view(GPU_RESOURCE).allocatable // 2
+        await self._allocation("trainer", max(half, 1))
+        if half > 1:
+            await self._allocation("notebook", 1)
+
+    async def _allocation(self, pod: str, count: int) -> None:
+        """The kubelet asks which GPUs, then allocates."""
         free = self._kubelet.free(GPU_RESOURCE)
         ids, response = await self._kubelet.admit(pod, GPU_RESOURCE, count)
         request = PreferredRequest(available=frozenset(map(DeviceId, free)), size=count)
@@ -128,13 +134,17 @@ class Stage:
         self._out.print(f"  environment    {' '.join(common['env'])}", markup=False)
 
     async def withdrawal_and_return(self) -> None:
-        """A fatal Xid takes one GPU out, and only that one; it comes back when the driver asks for no recovery."""
+        """A lost GPU goes out, and only that one; it comes back when it answers and no recovery is asked for."""
         allocatable = self._kubelet.view(GPU_RESOURCE).allocatable
         taken = {gpu.uuid for pod in self._kubelet.held for gpu in self._held(pod)}
-        victim = next(gpu for gpu in self._agent.keeper.inventory.value.gpus if gpu.uuid not in taken)
-        self._scene("Health", f"{victim.name} reports Xid {FATAL_XID}: it has fallen off the bus.")
+        listed = self._listed()
+        victim = next((gpu for gpu in listed if gpu.uuid not in taken), listed[-1])
+        # After an Xid a GPU stays out until the driver says that no recovery is due, and some cannot say it.
+        tells = self._simulated.node.faults.gpu(victim.uuid).board.recovery_action
+        seen = f"reports Xid {FATAL_XID}: it has" if tells else "has"
+        self._scene("Health", f"{victim.name} {seen} fallen off the bus.")
         began = time.monotonic()
-        self._simulated.node.faults.lose(victim.uuid, xid=True)
+        self._simulated.node.faults.lose(victim.uuid, xid=tells)
         await self._kubelet.until(GPU_RESOURCE, allocatable=allocatable - 1)
         self._out.print(f"  withdrawn after {_since(began)}: the kubelet has {allocatable - 1} allocatable")
         for cause in self._agent.board.report.value.of(victim.uuid).causes:
@@ -164,6 +174,25 @@ class Stage:
         self._out.print(f"  node-agent status --socket {run_dir}/agent.sock")
         self._out.print(f"  node-agent simulate xid --gpu 2 --code 48 --socket {run_dir}/simulate.sock")
         self._out.print(f"  node-agent simulate restore-gpu --gpu 2 --socket {run_dir}/simulate.sock")
+
+    async def _offered(self) -> int:
+        """How many GPUs the agent offers, as soon as it offers any."""
+        try:
+            async with asyncio.timeout(10):
+                async for offer in self._agent.plugins[0].offer.watch():
+                    if any(device.healthy for device in offer.devices):
+                        break
+        except TimeoutError as error:
+            name = self._simulated.node.profile.name
+            raise SimulationError(
+                f"the node {name} has no GPU that can be offered: choose another --profile"
+            ) from error
+        return sum(device.healthy for device in self._agent.plugins[0].offer.value.devices)
+
+    def _listed(self) -> list[Gpu]:
+        """The GPUs that the kubelet lists, in its order."""
+        by_uuid = self._agent.keeper.inventory.value.by_uuid
+        return [by_uuid[GpuUuid(name)] for name in self._kubelet.view(GPU_RESOURCE).devices]
 
     def _held(self, pod: str) -> list[Gpu]:
         by_uuid = self._agent.keeper.inventory.value.by_uuid

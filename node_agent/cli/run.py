@@ -1,14 +1,13 @@
 """``node-agent run``: the agent itself."""
 
 import asyncio
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from node_agent.cli.shared import chosen_node, node_options
+from node_agent.cli.shared import chosen_node, node_options, told_to_end
 
 if TYPE_CHECKING:
     from node_agent.config.settings import Settings
@@ -34,10 +33,6 @@ async def work(settings: "Settings", stat: Callable[[Path], Any]) -> None:
     from node_agent.agent.build import built
     from node_agent.kit.tasks import running
 
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async with built(settings, stat) as agent, running(agent.run(), name="agent") as running_agent:
-        stopped = asyncio.create_task(ended.wait())
-        await asyncio.wait([stopped, running_agent], return_when=asyncio.FIRST_COMPLETED)
-        stopped.cancel()
+    # Who is told to end while it starts must hear it, too.
+    async with running(told_to_end()) as told, built(settings, stat) as agent, running(agent.run()) as working:
+        await asyncio.wait([told, working], return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,7 @@
 """What several commands share: options, the console, and a look at the node."""
 
 import asyncio
+import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -8,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from node_agent.errors import DriverUnavailable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,17 +78,37 @@ def chosen_node(
 
 
 def look(settings: "Settings") -> "Inventory":
-    """One look at the node's GPUs, without an agent."""
+    """One look at the node's GPUs, without an agent. Raises HardwareError where the driver cannot be asked."""
     from node_agent.agent.build import inventory_once
     from node_agent.kit import logs
 
-    logs.configure("error")
-    return asyncio.run(inventory_once(settings))
+    # What goes wrong is the command's own answer, not an event in the life of an agent.
+    logs.configure("critical")
+    inventory = asyncio.run(inventory_once(settings))
+    if inventory.problem is not None:
+        raise DriverUnavailable(inventory.problem)
+    return inventory
+
+
+async def told_to_end() -> None:
+    """Wait for SIGTERM or Ctrl-C."""
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    await told.wait()
 
 
 def console() -> "Console":
     """Where commands print: as wide as the terminal, at least wide enough for a table where there is none."""
     from rich.console import Console
 
-    found = Console(highlight=False, soft_wrap=False)
-    return found if found.is_terminal else Console(highlight=False, width=140)
+    # Without emoji: the middle of the PCI address 0000:ab:00.0 is one.
+    found = Console(highlight=False, soft_wrap=False, emoji=False)
+    return found if found.is_terminal else Console(highlight=False, width=140, emoji=False)
+
+
+def plain(text: object) -> str:
+    """Text from elsewhere for a line that is printed with markup: brackets stay what they are."""
+    from rich.markup import escape
+
+    return escape(str(text))

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from node_agent.cli.shared import agent_socket, console
+from node_agent.cli.shared import agent_socket, console, plain
 from node_agent.errors import NodeAgentError
 from node_agent.kit.http_client import get
 from node_agent.reporting.status import GpuStatus, ResourceStatus, Status
@@ -33,7 +33,10 @@ def status(socket: Path, as_json: bool, check: str | None) -> None:
     if as_json:
         click.echo(msgspec.json.format(body, indent=2).decode())
         return
-    show(msgspec.json.decode(body, type=Status))
+    try:
+        show(msgspec.json.decode(body, type=Status))
+    except msgspec.DecodeError as error:
+        raise NodeAgentError(f"the agent on {socket} is of another version: {error}; use its own `status`") from error
 
 
 def ask(socket: Path, path: str) -> bytes:
@@ -63,9 +66,8 @@ def show(found: Status) -> None:
     from rich.table import Table
 
     out = console()
-    out.print(
-        f"[bold]{found.node}[/bold]  node-agent {found.version}, driver {found.driver or '?'}, CUDA {found.cuda or '?'}"
-    )
+    versions = f"node-agent {found.version}, driver {found.driver or '?'}, CUDA {found.cuda or '?'}"
+    out.print(f"[bold]{plain(found.node)}[/bold]  {plain(versions)}")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("GPU", "product", "PCI", "NUMA", "memory", "health", "UUID"):
         table.add_column(heading)
@@ -73,13 +75,13 @@ def show(found: Status) -> None:
         table.add_row(*_gpu_row(gpu))
     out.print(table)
     for missing in found.missing:
-        out.print(f"[red]missing[/red] index {missing.index} {missing.uuid or ''}: {missing.reason}")
+        out.print(f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}")
     for resource in found.resources:
         out.print(_resource_line(resource))
     if found.cdi is not None:
-        out.print(f"[bold]{found.cdi.kind}[/bold] in {found.cdi.path}: {found.cdi.devices} GPUs")
+        out.print(f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs")
     for trouble in found.trouble:
-        out.print(f"[red]not ready[/red] {trouble}")
+        out.print(f"[red]not ready[/red] {plain(trouble)}")
     if found.ready:
         out.print("[green]ready[/green]")
 
@@ -87,14 +89,15 @@ def show(found: Status) -> None:
 def _gpu_row(gpu: GpuStatus) -> list[str]:
     health = f"[{COLOURS[gpu.health]}]{gpu.health}[/]"
     if gpu.causes:
-        health += " " + "; ".join(cause.message for cause in gpu.causes)
+        health += " " + plain("; ".join(cause.message for cause in gpu.causes))
     memory = f"{gpu.memory / 2**30:.0f} GiB" if gpu.memory else "?"
     numa = str(gpu.numa_node) if gpu.numa_node is not None else "-"
-    return [gpu.name, gpu.product, gpu.pci, numa, memory, health, gpu.uuid]
+    return [gpu.name, plain(gpu.product), gpu.pci, numa, memory, health, gpu.uuid]
 
 
 def _resource_line(resource: ResourceStatus) -> str:
+    facts = [resource.detail, f"{resource.registrations} registrations"]
     return (
         f"[bold]{resource.name}[/bold] {resource.healthy} of {resource.devices} healthy, {resource.phase}"
-        f" ({resource.detail}, {resource.registrations} registrations)"
+        f" ({plain(', '.join(fact for fact in facts if fact))})"
     )

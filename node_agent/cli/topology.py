@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from node_agent.cli.shared import chosen_node, console, look, node_options
+from node_agent.cli.shared import chosen_node, console, look, node_options, plain
 from node_agent.model.inventory import Inventory
 
 
@@ -38,7 +38,7 @@ def _print_table(inventory: Inventory, cpus: Mapping[int, str]) -> None:
     for heading in found.header:
         table.add_column(heading)
     for row in found.rows:
-        table.add_row(*row)
+        table.add_row(*map(plain, row))
     out = console()
     out.print(table)
     out.print()

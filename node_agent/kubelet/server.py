@@ -9,7 +9,7 @@ import grpc
 from grpc import aio
 
 from node_agent.errors import KubeletError
-from node_agent.kit.unix import checked, identity, remove_own
+from node_agent.kit.unix import FileIdentity, checked, identity, remove_own
 
 # How long RPCs in flight may take to end when the server stops: the kubelet's longest wait for a short call is 5 s.
 GRACE_SECONDS = 5.0
@@ -26,30 +26,42 @@ async def serving(
     put its own in the same place.
 
     Raises:
-        KubeletError: the socket cannot be bound.
+        KubeletError: the socket cannot be made there.
     """
-    hidden = checked(path.with_name(f".{path.name}"))
+    hidden = _hidden(path)
     server = aio.server()
     add_services(server)
-    hidden.unlink(missing_ok=True)
     try:
-        server.add_insecure_port(f"unix:{hidden}")
-    except RuntimeError as error:
-        raise KubeletError(
-            f"cannot serve on {path}: {error}; does the folder exist, and may the agent write there?"
-        ) from error
-    try:
-        await server.start()
-        os.chmod(hidden, 0o600)
-        os.rename(hidden, path)
-        own = identity(path)
+        own = await _appear(server, hidden, path)
         try:
             yield
         finally:
             remove_own(path, own)
     finally:
         await server.stop(grace)
+        remove_own(hidden, identity(hidden))
+
+
+def _hidden(path: Path) -> Path:
+    try:
+        return checked(path.with_name(f".{path.name}"))
+    except ValueError as error:
+        raise KubeletError(str(error)) from error
+
+
+async def _appear(server: aio.Server, hidden: Path, path: Path) -> FileIdentity | None:
+    """Start to answer on ``path``; what a killed agent left under the hidden name is replaced."""
+    try:
         hidden.unlink(missing_ok=True)
+        server.add_insecure_port(f"unix:{hidden}")
+        await server.start()
+        os.chmod(hidden, 0o600)
+        os.rename(hidden, path)
+    except (OSError, RuntimeError) as error:
+        raise KubeletError(
+            f"cannot serve on {path}: {error}; does the folder exist, and may the agent write there?"
+        ) from error
+    return identity(path)
 
 
 def describe(error: grpc.RpcError) -> str:

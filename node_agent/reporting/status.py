@@ -171,6 +171,11 @@ def _troubles(
         found.append(stalled)
     if cdi is not None and cdi.trouble:
         found.append(cdi.trouble)
-    if inventory.gpus:
-        found += [f"{one.name}: {one.phase}: {one.detail}" for one in resources if one.phase != "registered"]
-    return found
+    # A name that no GPU of this node gets has no devices, and nothing to register.
+    return found + [_standing(one) for one in resources if one.devices and one.phase != "registered"]
+
+
+def _standing(resource: ResourceStatus) -> str:
+    if not resource.detail:
+        return f"{resource.name}: none of its {resource.devices} devices has been fit to be offered yet"
+    return f"{resource.name}: {resource.phase}: {resource.detail}"
