@@ -17,8 +17,19 @@ NodeAgentError
 ├── CdiError                  CDI specs cannot be made
 │   ├── DriverFilesMissing    no driver libraries under the driver root
 │   └── InvalidSpec           a spec does not follow the CDI format
-└── KubeletError              the kubelet did not do what was asked
-    └── RegistrationRefused   it answered, and said no
+├── KubeletError              the kubelet did not do what was asked
+│   └── RegistrationRefused   it answered, and said no
+└── KubeError                 the Kubernetes API cannot be used
+    ├── KubeAccessError       where it is, who we are or whether to trust it: files, kubeconfig, certificates
+    └── KubeApiError          one request failed; it says which
+        ├── NotFound          there is no such object, or no such kind
+        ├── Conflict          the object was changed meanwhile, or is another one
+        │   └── AlreadyExists  an object of that name is there
+        ├── Forbidden         a right is missing, or admission said no
+        ├── Invalid           the object breaks a rule of its kind
+        ├── Expired           what was to be continued is forgotten: list anew
+        ├── TooManyRequests   the server wants to be asked later
+        └── Unavailable       no answer, or one that says nothing about the request: network, time, 5xx
 """
 
 
@@ -101,3 +112,70 @@ class KubeletError(NodeAgentError):
 
 class RegistrationRefused(KubeletError):
     """The kubelet answered the registration with an error."""
+
+
+class KubeError(NodeAgentError):
+    """The Kubernetes API cannot be used."""
+
+
+class KubeAccessError(KubeError):
+    """Where the API server is, who we are, or whether to trust it, cannot be found out."""
+
+
+class KubeApiError(KubeError):
+    """One request failed: ``verb`` as in RBAC, ``path`` as in its URL, and what the server's Status said.
+
+    ``code`` is HTTP's, 0 where there was no answer; ``reason`` is Kubernetes' own word. ``causes`` are the fields that
+    were found wrong, each with what is wrong. ``retry_after`` is how many seconds the server wants to be left alone.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        verb: str = "",
+        path: str = "",
+        code: int = 0,
+        reason: str = "",
+        causes: tuple[tuple[str, str], ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.verb = verb
+        self.path = path
+        self.code = code
+        self.reason = reason
+        self.causes = causes
+        self.retry_after = retry_after
+
+
+class NotFound(KubeApiError):
+    """There is no such object, or the server does not know its kind."""
+
+
+class Conflict(KubeApiError):
+    """The object was changed since it was read, or is not the one that was meant: read it again."""
+
+
+class AlreadyExists(Conflict):
+    """An object of that name is there already."""
+
+
+class Forbidden(KubeApiError):
+    """A right is missing, which the message names, or admission said no."""
+
+
+class Invalid(KubeApiError):
+    """The object breaks a rule of its kind; ``causes`` has the fields."""
+
+
+class Expired(KubeApiError):
+    """The server no longer knows the place from which to go on: list anew."""
+
+
+class TooManyRequests(KubeApiError):
+    """The server wants to be asked later."""
+
+
+class Unavailable(KubeApiError):
+    """No answer, or one that says nothing about the request: network, time, 5xx. It may have been carried out."""
