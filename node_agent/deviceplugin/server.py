@@ -7,12 +7,9 @@ kubelet, the socket or the stream is gone, and is followed by the next one.
 
 import asyncio
 import secrets
-import socket
 import time
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
 from node_agent.deviceplugin.servicer import Servicer
@@ -21,8 +18,9 @@ from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.unix import FileIdentity, identity
+from node_agent.kubelet.registration import Phase, Registration
 from node_agent.kubelet.routes import Route
-from node_agent.kubelet.server import serving
+from node_agent.kubelet.server import remove_dead_sockets, serving
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
 SOCKET_PREFIX = "node-agent-"
@@ -34,22 +32,6 @@ STREAM_SECONDS = 10.0
 STEADY_SECONDS = 30.0
 
 log = Log(__name__)
-
-
-class Phase(StrEnum):
-    WAITING = "waiting for the kubelet"
-    REGISTERING = "registering"
-    REGISTERED = "registered"
-    REFUSED = "refused"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Registration:
-    """Where a resource stands with the kubelet, in words for people, and how often it was registered."""
-
-    phase: Phase = Phase.WAITING
-    detail: str = ""
-    count: int = 0
 
 
 class DevicePluginServer:
@@ -64,13 +46,14 @@ class DevicePluginServer:
 
     async def run(self) -> None:
         """Serve and register until cancelled."""
-        remove_dead_sockets(self._route.folder)
+        for folder in self._route.folders:
+            remove_dead_sockets(folder, SOCKET_PREFIX)
         tries = _tries()
         while True:
             kubelet = await self._kubelet()
             began = time.monotonic()
             try:
-                ended = await self._session(kubelet)
+                ended = await self._session()
                 log.info("registration ended", resource=self._resource, reason=ended)
             except KubeletError as error:
                 self._stand(Phase.REFUSED, str(error))
@@ -93,7 +76,7 @@ class DevicePluginServer:
             await asyncio.sleep(LOOK_SECONDS)
         return kubelet
 
-    async def _session(self, kubelet: Hashable) -> str:
+    async def _session(self) -> str:
         """One registration from the socket to its end; answers why it ended."""
         self._route.folder.mkdir(mode=0o750, exist_ok=True)
         path = self._route.folder / fresh_socket_name(self._resource)
@@ -106,7 +89,8 @@ class DevicePluginServer:
                     self._stand(Phase.REGISTERED, path.name, counts=True)
                     self._refusals.clear()
                     log.info("registered", resource=self._resource, socket=path.name)
-                    return await self._lost(kubelet, path, own, servicer)
+                    # Asked now: the kubelet that took it may have started while the plugin stood announced.
+                    return await self._lost(self._route.kubelet(), path, own, servicer)
             finally:
                 servicer.close()
 
@@ -142,16 +126,3 @@ async def _opened(streams: Latest[int]) -> None:
 def fresh_socket_name(resource: str) -> str:
     """A socket name that was never used before, such as ``node-agent-gpu-9c1f03ab.sock``."""
     return f"{SOCKET_PREFIX}{resource.rpartition('/')[2]}-{secrets.token_hex(4)}.sock"
-
-
-def remove_dead_sockets(folder: Path) -> None:
-    """Remove the sockets that a killed agent left behind; those of a living one answer and are left alone."""
-    for path in folder.glob(f"{SOCKET_PREFIX}*.sock"):
-        with socket.socket(socket.AF_UNIX) as probe:
-            try:
-                probe.connect(str(path))
-            except ConnectionRefusedError:
-                path.unlink(missing_ok=True)
-                log.info("removed the socket of an agent that has ended", socket=path.name)
-            except FileNotFoundError:
-                continue

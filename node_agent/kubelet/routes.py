@@ -5,7 +5,7 @@
 code of the kubelet, and in both the plugin has to come again after the kubelet has restarted.
 """
 
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Hashable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,11 @@ class Route(Protocol):
     @property
     def folder(self) -> Path:
         """Where the plugin's own socket has to be; it may be missing where it is the agent's own."""
+        ...
+
+    @property
+    def folders(self) -> Sequence[Path]:
+        """All folders in which a plugin leaves sockets when it is killed."""
         ...
 
     def kubelet(self) -> Hashable | None:
@@ -40,6 +45,7 @@ class SocketRoute:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.folders = (folder,)
 
     def kubelet(self) -> FileIdentity | None:
         return identity(self.folder / KUBELET_SOCKET)
@@ -56,10 +62,16 @@ class WatcherRoute:
     def __init__(self, registry: Path, folder: Path) -> None:
         self.registry = registry
         self.folder = folder
+        self.folders = (folder, registry)
+        self._kubelet_socket = registry.parent / "device-plugins" / KUBELET_SOCKET
 
-    def kubelet(self) -> Path | None:
-        """The folder outlives the kubelet, so a restart shows only as the end of the kubelet's stream."""
-        return self.registry if self.registry.is_dir() else None
+    def kubelet(self) -> Hashable | None:
+        """The registry outlives the kubelet, which at each start makes the socket of the other route anew.
+
+        A kubelet with another root than the default makes that socket elsewhere: there, a restart shows only as the
+        end of its stream.
+        """
+        return identity(self._kubelet_socket) or (self.registry if self.registry.is_dir() else None)
 
     @asynccontextmanager
     async def registered(self, socket: Path, resource: str) -> AsyncIterator[None]:

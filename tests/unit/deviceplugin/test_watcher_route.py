@@ -1,17 +1,18 @@
 """The plugin announced in the kubelet's plugins_registry instead of calling the kubelet."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from node_agent.deviceplugin.plugin import DevicePlugin
-from node_agent.deviceplugin.server import Phase
 from node_agent.errors import KubeletError
 from node_agent.kit.tasks import running
 from node_agent.kubelet.announcement import DEVICE_PLUGIN, Announcement, announced
 from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.kubelet.registration import Phase
 from node_agent.kubelet.routes import WatcherRoute
 from tests.unit.deviceplugin.conftest import RESOURCE, World
 
@@ -20,7 +21,7 @@ from tests.unit.deviceplugin.conftest import RESOURCE, World
 def kubelet(tmp_path: Path) -> EmbeddedKubelet:
     registry = tmp_path / "registry"
     registry.mkdir()
-    return EmbeddedKubelet(tmp_path / "dp", registry)
+    return EmbeddedKubelet(tmp_path / "device-plugins", registry)
 
 
 @pytest.fixture
@@ -48,6 +49,26 @@ async def test_a_restarted_kubelet_finds_it_again_and_keeps_it(kubelet: Embedded
         await kubelet.until(RESOURCE, allocatable=8)
         await asyncio.sleep(1.5)
         assert (await kubelet.until(RESOURCE, allocatable=8)).connected
+
+
+async def test_a_kubelet_that_comes_after_the_announcement_is_not_taken_for_a_restarted_one(
+    kubelet: EmbeddedKubelet, plugin: DevicePlugin
+) -> None:
+    await asyncio.sleep(0.3)
+    async with kubelet.running():
+        await kubelet.until(RESOURCE, allocatable=8)
+        await asyncio.sleep(1.2)
+        assert (await kubelet.until(RESOURCE, allocatable=8)).registrations == 1
+
+
+async def test_what_a_killed_agent_has_announced_is_removed(world: World, tmp_path: Path) -> None:
+    dead = tmp_path / "node-agent-gpu-1-reg.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(dead))
+    plugin = world.plugin(tmp_path, route=WatcherRoute(tmp_path, tmp_path / "own"))
+    async with running(plugin.run()), asyncio.timeout(5):
+        while dead.exists():
+            await asyncio.sleep(0.02)
 
 
 async def test_a_refusal_is_said_and_the_plugin_announced_anew(kubelet: EmbeddedKubelet, plugin: DevicePlugin) -> None:
