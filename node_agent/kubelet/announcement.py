@@ -67,9 +67,11 @@ class Registrar(rpc.RegistrationServicer):
 
 @asynccontextmanager
 async def announced(
-    socket: Path, announcement: Announcement, within: float = TIMEOUT_SECONDS
+    socket: Path, announcement: Announcement, within: float | None = TIMEOUT_SECONDS
 ) -> AsyncIterator[Registrar]:
     """Announce a plugin on ``socket`` while the block runs, which starts when the kubelet has taken it.
+
+    ``within`` None waits for the kubelet as long as it takes.
 
     Raises:
         RegistrationRefused: the kubelet looked at the plugin and did not take it.
@@ -80,7 +82,7 @@ async def announced(
         yield await _accepted(registrar, announcement, socket, within)
 
 
-async def _accepted(registrar: Registrar, announcement: Announcement, socket: Path, within: float) -> Registrar:
+async def _accepted(registrar: Registrar, announcement: Announcement, socket: Path, within: float | None) -> Registrar:
     try:
         async with asyncio.timeout(within):
             async for verdict in registrar.verdict.watch():

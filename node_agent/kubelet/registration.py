@@ -3,6 +3,8 @@
 Before it answers, the kubelet dials the plugin's socket back and asks for its options, so the plugin serves first.
 """
 
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 import grpc
@@ -20,6 +22,22 @@ KUBELET_SOCKET = "kubelet.sock"
 TIMEOUT_SECONDS = 12.0
 
 _NOBODY_THERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class Phase(StrEnum):
+    WAITING = "waiting for the kubelet"
+    REGISTERING = "registering"
+    REGISTERED = "registered"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Registration:
+    """Where a plugin stands with the kubelet, in words for people, and how often it was registered."""
+
+    phase: Phase = Phase.WAITING
+    detail: str = ""
+    count: int = 0
 
 
 async def register(folder: Path, endpoint: str, resource: str) -> None:

@@ -1,6 +1,7 @@
 """A gRPC server on a Unix socket that appears only when it is ready to answer."""
 
 import os
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -9,10 +10,13 @@ import grpc
 from grpc import aio
 
 from node_agent.errors import KubeletError
+from node_agent.kit.logs import Log
 from node_agent.kit.unix import FileIdentity, checked, identity, remove_own
 
 # How long RPCs in flight may take to end when the server stops: the kubelet's longest wait for a short call is 5 s.
 GRACE_SECONDS = 5.0
+
+log = Log(__name__)
 
 
 @asynccontextmanager
@@ -62,6 +66,19 @@ async def _appear(server: aio.Server, hidden: Path, path: Path) -> FileIdentity 
             f"cannot serve on {path}: {error}; does the folder exist, and may the agent write there?"
         ) from error
     return identity(path)
+
+
+def remove_dead_sockets(folder: Path, prefix: str) -> None:
+    """Remove the sockets ``prefix*.sock`` that a killed agent left behind; those of a living one answer and stay."""
+    for path in folder.glob(f"{prefix}*.sock"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(str(path))
+            except ConnectionRefusedError:
+                path.unlink(missing_ok=True)
+                log.info("removed the socket of an agent that has ended", socket=path.name)
+            except FileNotFoundError:
+                continue
 
 
 def describe(error: grpc.RpcError) -> str:

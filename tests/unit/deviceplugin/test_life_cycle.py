@@ -11,12 +11,14 @@ import pytest
 
 from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus
-from node_agent.deviceplugin.server import Phase, fresh_socket_name, remove_dead_sockets
+from node_agent.deviceplugin.server import SOCKET_PREFIX, fresh_socket_name
 from node_agent.deviceplugin.servicer import check_size
 from node_agent.errors import ConfigError, KubeletError
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import cancel, running
 from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.kubelet.registration import Phase
+from node_agent.kubelet.server import remove_dead_sockets
 from node_agent.model.gpu import GpuUuid, PartitionMode, device_name
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
@@ -213,7 +215,7 @@ def test_only_the_sockets_of_dead_agents_are_removed(tmp_path: Path) -> None:
     with bound("node-agent-gpu-1.sock"), bound("other.sock"):
         bound("node-agent-gpu-2.sock").close()
         bound("stranger.sock").close()
-        remove_dead_sockets(tmp_path)
+        remove_dead_sockets(tmp_path, SOCKET_PREFIX)
         left = sorted(path.name for path in tmp_path.iterdir())
 
     assert left == ["node-agent-gpu-1.sock", "other.sock", "stranger.sock"]
