@@ -10,6 +10,7 @@ import socket
 import socketserver
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -89,6 +90,9 @@ def send(path: Path, request: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    # A Unix socket whose queue is full refuses at once, however patient the client is.
+    request_queue_size = 128
+
     def __init__(self, path: Path, faults: Faults) -> None:
         self.faults = faults
         super().__init__(os.fspath(path), _Conversation)
@@ -104,7 +108,10 @@ class _Conversation(socketserver.StreamRequestHandler):
     timeout = TIMEOUT_SECONDS
 
     def handle(self) -> None:
-        self.wfile.write(msgspec.json.encode(self._answer(self.rfile.readline(LONGEST_LINE))) + b"\n")
+        # A client that hangs up or falls silent has nobody left to be told of it.
+        with suppress(TimeoutError, ConnectionError):
+            if line := self.rfile.readline(LONGEST_LINE):
+                self.wfile.write(msgspec.json.encode(self._answer(line)) + b"\n")
 
     def _answer(self, line: bytes) -> dict[str, Any]:
         try:

@@ -42,20 +42,23 @@ class CallFault:
 
 
 class Driver:
-    """One node's driver, module and library together."""
+    """One node's driver, module and library together.
+
+    ``gpus`` are all of the profile, ``visible`` those that the last initialisation found, in the order of their index.
+    """
 
     def __init__(self, profile: NodeProfile) -> None:
         self.profile = profile
         self.version = profile.driver.version
         self.cuda = profile.driver.cuda
         self.gpus = build_gpus(profile)
+        self.visible: list[SimulatedGpu] = []
         self.changed = threading.Condition(threading.RLock())
         self.handles = Handles()
         self.event_sets: dict[int, EventSet] = {}
         self.call_faults: list[CallFault] = []
         self.module = "loaded"
         self.followers: list[Callable[[], None]] = []
-        self._visible: list[SimulatedGpu] = []
         self._initialised = 0
         self._loads = 0
         self._loads_at_init = 0
@@ -65,7 +68,7 @@ class Driver:
         """Count one more user; the first one finds the GPUs, and later changes need a new first one."""
         self._require_module(mismatch="LIB_RM_VERSION_MISMATCH")
         if not self._initialised:
-            self._visible = [gpu for gpu in self.gpus if gpu.plugged]
+            self.visible = [gpu for gpu in self.gpus if gpu.plugged]
             self._loads_at_init = self._loads
         self._initialised += 1
 
@@ -93,9 +96,7 @@ class Driver:
         self.version = version or self.version
         self._loads += 1
         for gpu in self.gpus:
-            gpu.reset()
-            if gpu.mig and gpu.mig.table.resetless:
-                gpu.mig.set_mode(False)
+            gpu.reload()
         self.hardware_changed()
 
     def hardware_changed(self) -> None:
@@ -103,10 +104,6 @@ class Driver:
         self.changed.notify_all()
         for follow in self.followers:
             follow()
-
-    def visible(self) -> list[SimulatedGpu]:
-        """The GPUs in index order, as the last initialisation found them."""
-        return self._visible
 
     def handle(self, gpu: SimulatedGpu) -> int:
         return self.handles.address("gpu", gpu.slot)
@@ -186,7 +183,7 @@ class Driver:
 
     def _reachable(self, slot: int) -> SimulatedGpu:
         gpu = self.gpus[slot]
-        if gpu not in self._visible:
+        if gpu not in self.visible:
             raise NvmlReturn("INVALID_ARGUMENT")
         if not gpu.reachable:
             raise NvmlReturn("GPU_IS_LOST")

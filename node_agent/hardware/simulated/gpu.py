@@ -90,11 +90,6 @@ class SimulatedGpu:
         return self
 
     @property
-    def bus(self) -> str:
-        """The PCI address in NVML's spelling: ``00000000:1B:00.0``."""
-        return f"0000{self.place.bus}".upper()
-
-    @property
     def reachable(self) -> bool:
         return self.plugged and not self.lost
 
@@ -136,6 +131,19 @@ class SimulatedGpu:
         self.retirement_pending = False
         if self.mig:
             self.mig.set_mode(self.mig.pending)
+
+    def reload(self) -> None:
+        """What loading the driver does: as a reset, and all that the driver counted or was told is forgotten.
+
+        A GPU that is off the bus stays so, and boards that need a reset for MIG remember its mode.
+        """
+        if not self.lost:
+            self.reset()
+        self.compute_mode = pynvml.NVML_COMPUTEMODE_DEFAULT
+        self.busy_before, self.busy_since = 0.0, time.monotonic()
+        self.started = self.busy_since
+        if self.mig and self.mig.table.resetless:
+            self.mig.set_mode(False)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

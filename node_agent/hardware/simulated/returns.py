@@ -1,6 +1,10 @@
 """The answer of an NVML call that is not SUCCESS, from wherever it is decided up to the C function that returns it."""
 
+from typing import TypeVar
+
 import pynvml
+
+_Value = TypeVar("_Value")
 
 _PREFIX = "NVML_ERROR_"
 
@@ -17,3 +21,10 @@ class NvmlReturn(Exception):
 def error_names() -> dict[str, int]:
     """Every NVML error by its name without the prefix."""
     return {key.removeprefix(_PREFIX): value for key, value in vars(pynvml).items() if key.startswith(_PREFIX)}
+
+
+def supported(value: _Value | None) -> _Value:
+    """The value, or NOT_SUPPORTED where the board has none."""
+    if value is None:
+        raise NvmlReturn("NOT_SUPPORTED")
+    return value

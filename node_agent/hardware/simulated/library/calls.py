@@ -38,17 +38,17 @@ class Sized(list[Any]):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """A C function: the Python function behind it and how each of its parameters is read."""
+class CFunction:
+    """The Python function behind a C function, and how each of its parameters is read."""
 
     name: str
-    function: Callable[..., Any]
+    python: Callable[..., Any]
     parameters: tuple[Any, ...]
     versions: tuple[int, ...]
     needs_init: bool
 
 
-CALLS: dict[str, Call] = {}
+CALLS: dict[str, CFunction] = {}
 
 
 def call(
@@ -63,9 +63,9 @@ def call(
         hints = typing.get_type_hints(function, include_extras=True)
         hints.pop("return", None)
         for name in (function.__name__, *also):
-            CALLS[name] = Call(
+            CALLS[name] = CFunction(
                 name=name,
-                function=function,
+                python=function,
                 parameters=tuple(hints.values()),
                 versions=tuple(versions),
                 needs_init=needs_init,
@@ -75,15 +75,15 @@ def call(
     return register
 
 
-def invoke(driver: Driver, made: Call, *arguments: Any) -> int:
+def invoke(driver: Driver, function: CFunction, *arguments: Any) -> int:
     """Run one C call; answers the NVML return code."""
     try:
         if driver.call_faults:
-            driver.meet_fault(made.name, _gpu_among(driver, made, arguments))
+            driver.meet_fault(function.name, _gpu_among(driver, function, arguments))
         with driver.changed:
-            inputs, outputs = _read(driver, made, arguments)
-            _check_version(arguments, made.versions)
-            _store(outputs, made.function(*inputs))
+            inputs, outputs = _read(driver, function, arguments)
+            _check_version(arguments, function.versions)
+            _store(outputs, function.python(*inputs))
     except NvmlReturn as answer:
         return answer.code
     return int(pynvml.NVML_SUCCESS)
@@ -114,8 +114,6 @@ def fill(structure: Any, values: Mapping[str, Any]) -> None:
     for name, value in values.items():
         if name not in kinds:
             continue
-        if value is None:
-            raise NvmlReturn("NOT_SUPPORTED")
         if issubclass(kinds[name], ctypes.Structure):
             fill(getattr(structure, name), value)
         elif issubclass(kinds[name], ctypes._Pointer):
@@ -126,21 +124,21 @@ def fill(structure: Any, values: Mapping[str, Any]) -> None:
             setattr(structure, name, value.encode() if isinstance(value, str) else value)
 
 
-def _read(driver: Driver, made: Call, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def _read(driver: Driver, function: CFunction, arguments: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """The values for the function's parameters, and the arguments that are left for its results."""
-    if made.needs_init:
+    if function.needs_init:
         driver.require_usable()
     rest = iter(arguments)
-    inputs = [driver if kind is Driver else _READERS[kind](driver, next(rest)) for kind in made.parameters]
+    inputs = [driver if kind is Driver else _READERS[kind](driver, next(rest)) for kind in function.parameters]
     gpu = _gpu_of(inputs)
-    if gpu and made.name in gpu.board.unsupported:
+    if gpu and function.name in gpu.board.unsupported:
         raise NvmlReturn("NOT_SUPPORTED")
     return inputs, list(rest)
 
 
-def _gpu_among(driver: Driver, made: Call, arguments: Sequence[Any]) -> SimulatedGpu | None:
+def _gpu_among(driver: Driver, function: CFunction, arguments: Sequence[Any]) -> SimulatedGpu | None:
     with driver.changed:
-        return _gpu_of(_read(driver, made, arguments)[0])
+        return _gpu_of(_read(driver, function, arguments)[0])
 
 
 def _gpu_of(inputs: Sequence[Any]) -> SimulatedGpu | None:
@@ -214,8 +212,6 @@ def _store_one(place: Any, value: Any) -> None:
         raise NvmlReturn("INVALID_ARGUMENT")
     if isinstance(place, ctypes.Structure):
         fill(place, value)
-    elif isinstance(place, ctypes.Array):
-        place[:] = value
     elif isinstance(place, ctypes._Pointer):
         ctypes.c_void_p.from_buffer(place).value = value
     else:

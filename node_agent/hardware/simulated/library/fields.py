@@ -1,7 +1,7 @@
 """``nvmlDeviceGetFieldValues``: many readings in one call, each with a return code of its own.
 
 ``FIELDS`` maps a field id to the type of its value and to the function that answers it, which gets the GPU and the
-field's scope (a link number, or the kind of power limit). A field that is not in the table is NOT_SUPPORTED.
+field's scope, which is a link's number. A field that is not in the table is NOT_SUPPORTED, and so is ``None``.
 """
 
 import time
@@ -15,9 +15,9 @@ from node_agent.hardware.simulated.gpu import SimulatedGpu
 from node_agent.hardware.simulated.library import memory_errors, readings, topology
 from node_agent.hardware.simulated.library.calls import Target, call
 from node_agent.hardware.simulated.links import Link
-from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
-Answer = Callable[[SimulatedGpu, int], int]
+Answer = Callable[[SimulatedGpu, int], int | None]
 
 _ALL_LINKS = 0xFFFFFFFF
 _U32, _U64, _I32 = (
@@ -43,7 +43,7 @@ def _answer(gpu: SimulatedGpu, field: Any) -> None:
         if field.fieldId not in FIELDS or field.fieldId in gpu.board.unsupported_fields:
             raise NvmlReturn("NOT_SUPPORTED")
         field.valueType, answer = FIELDS[field.fieldId]
-        setattr(field.value, _MEMBERS[field.valueType], answer(gpu, field.scopeId))
+        setattr(field.value, _MEMBERS[field.valueType], supported(answer(gpu, field.scopeId)))
         field.nvmlReturn = pynvml.NVML_SUCCESS
     except NvmlReturn as refusal:
         field.nvmlReturn = refusal.code
@@ -69,13 +69,7 @@ def _retired(cause: int) -> Answer:
 
 
 def _margin(name: str) -> Answer:
-    def answer(gpu: SimulatedGpu, _: int) -> int:
-        value: int | None = getattr(readings.temperature_limits(gpu, "margin"), name)
-        if value is None:
-            raise NvmlReturn("NOT_SUPPORTED")
-        return value
-
-    return answer
+    return lambda gpu, _: getattr(readings.temperature_limits(gpu, "margin"), name)
 
 
 def _links(gpu: SimulatedGpu, scope: int) -> list[Link]:
@@ -119,10 +113,9 @@ def _all_link_errors(counter: int) -> Answer:
 def _only_nvlink5(answer: Answer) -> Answer:
     """The counters of newer links, which count in bytes and packets rather than in CRC errors."""
 
-    def checked(gpu: SimulatedGpu, scope: int) -> int:
-        if topology.nvlink_version(gpu) < pynvml.NVML_NVLINK_VERSION_5_0:
-            raise NvmlReturn("NOT_SUPPORTED")
-        return answer(gpu, scope)
+    def checked(gpu: SimulatedGpu, scope: int) -> int | None:
+        new = topology.nvlink_version(gpu) >= pynvml.NVML_NVLINK_VERSION_5_0
+        return answer(gpu, scope) if new else None
 
     return checked
 
@@ -138,38 +131,13 @@ def _quiet_pcie(gpu: SimulatedGpu, _: int) -> int:
     return 0
 
 
-def _remote_link(gpu: SimulatedGpu, link: int) -> int:
-    number = topology.link_of(gpu, link).peer_link
-    if number is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return number
-
-
-def _recovery_action(gpu: SimulatedGpu, _: int = 0) -> int:
-    if not gpu.board.recovery_action:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return gpu.recovery_action
-
-
 def _recovery_is(action: int) -> Answer:
-    return lambda gpu, _: int(_recovery_action(gpu) == action)
-
-
-def _resetless_mig(gpu: SimulatedGpu, _: int) -> int:
-    if gpu.mig is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return int(gpu.mig.table.resetless)
+    return lambda gpu, _: int(gpu.recovery_action == action) if gpu.board.recovery_action else None
 
 
 def _coherent(value: int) -> Answer:
     """About the link between the chips of a coherent board."""
-
-    def answer(gpu: SimulatedGpu, _: int) -> int:
-        if not gpu.board.coherent:
-            raise NvmlReturn("NOT_SUPPORTED")
-        return value
-
-    return answer
+    return lambda gpu, _: value if gpu.board.coherent else None
 
 
 def _power_limit(name: str) -> Answer:
@@ -230,7 +198,7 @@ FIELDS: dict[int, tuple[int, Answer]] = {
     pynvml.NVML_FI_DEV_REMAPPED_UNC: (_U32, _remapped(1)),
     pynvml.NVML_FI_DEV_REMAPPED_PENDING: (_U32, _remapped(2)),
     pynvml.NVML_FI_DEV_REMAPPED_FAILURE: (_U32, _remapped(3)),
-    pynvml.NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID: (_U32, _remote_link),
+    pynvml.NVML_FI_DEV_NVLINK_REMOTE_NVLINK_ID: (_U32, lambda gpu, link: topology.link_of(gpu, link).peer_link),
     pynvml.NVML_FI_DEV_NVSWITCH_CONNECTED_LINK_COUNT: (
         _U32,
         lambda gpu, _: sum(link.active and link.island is not None for link in _links(gpu, _ALL_LINKS)),
@@ -247,7 +215,10 @@ FIELDS: dict[int, tuple[int, Answer]] = {
     pynvml.NVML_FI_DEV_C2C_LINK_COUNT: (_U32, _coherent(1)),
     pynvml.NVML_FI_DEV_C2C_LINK_GET_STATUS: (_U32, _coherent(1)),
     pynvml.NVML_FI_DEV_C2C_LINK_GET_MAX_BW: (_U32, _coherent(450_000)),
-    pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED: (_U32, _resetless_mig),
+    pynvml.NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED: (
+        _U32,
+        lambda gpu, _: int(gpu.mig.table.resetless) if gpu.mig else None,
+    ),
     pynvml.NVML_FI_DEV_POWER_AVERAGE: (_U32, lambda gpu, _: readings.nvmlDeviceGetPowerUsage(gpu)),
     pynvml.NVML_FI_DEV_POWER_INSTANT: (_U32, lambda gpu, _: readings.nvmlDeviceGetPowerUsage(gpu)),
     pynvml.NVML_FI_DEV_POWER_MIN_LIMIT: (_U32, _power_limit("min")),
@@ -262,7 +233,10 @@ FIELDS: dict[int, tuple[int, Answer]] = {
     pynvml.NVML_FI_DEV_NVLINK_COUNT_RCV_BYTES: (_U64, _only_nvlink5(_traffic(1))),
     pynvml.NVML_FI_DEV_RESET_STATUS: (_U32, _recovery_is(pynvml.NVML_GPU_RECOVERY_ACTION_GPU_RESET)),
     pynvml.NVML_FI_DEV_DRAIN_AND_RESET_STATUS: (_U32, _recovery_is(pynvml.NVML_GPU_RECOVERY_ACTION_DRAIN_AND_RESET)),
-    pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: (_U32, _recovery_action),
+    pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION: (
+        _U32,
+        lambda gpu, _: gpu.recovery_action if gpu.board.recovery_action else None,
+    ),
     pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_SW_THERM_SLOWDOWN: (_U64, _never),
     pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_THERM_SLOWDOWN: (_U64, _never),
     pynvml.NVML_FI_DEV_CLOCKS_EVENT_REASON_HW_POWER_BRAKE_SLOWDOWN: (_U64, _never),

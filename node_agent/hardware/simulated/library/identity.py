@@ -6,7 +6,7 @@ from node_agent.hardware.simulated.driver import Driver
 from node_agent.hardware.simulated.gpu import MigDevice, SimulatedGpu
 from node_agent.hardware.simulated.library.calls import Device, call
 from node_agent.hardware.simulated.profile import nvml_constant
-from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.returns import supported
 
 NVIDIA_VENDOR = 0x10DE
 VGA_CONTROLLER = 0x030000
@@ -152,14 +152,12 @@ def nvmlDeviceGetAddressingMode(gpu: SimulatedGpu) -> dict[str, int]:
 
 @call(versions=[pynvml.nvmlPlatformInfo_v1, pynvml.nvmlPlatformInfo_v2])
 def nvmlDeviceGetPlatformInfo(driver: Driver, gpu: SimulatedGpu) -> dict[str, bytes]:
-    platform = driver.profile.platform
-    if platform is None or gpu.place.module is None:
-        raise NvmlReturn("NOT_SUPPORTED")
+    platform = supported(driver.profile.platform)
     return {
         "chassisSerialNumber": platform.chassis_serial.encode(),
         "slotNumber": bytes([platform.slot]),
         "trayIndex": bytes([platform.tray]),
         "hostId": bytes([platform.host]),
         "peerType": bytes([platform.peer_type]),
-        "moduleId": bytes([gpu.place.module]),
+        "moduleId": bytes([supported(gpu.place.module)]),
     }

@@ -8,8 +8,8 @@ import pynvml
 from node_agent.hardware.simulated.events import NO_INSTANCE
 from node_agent.hardware.simulated.gpu import MigDevice, Process, SimulatedGpu
 from node_agent.hardware.simulated.library.calls import Device, Sized, Target, call, fill
-from node_agent.hardware.simulated.profile import MIB, Memory
-from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.profile import MIB
+from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
 _BAR1_IN_USE = MIB
 _COMPUTE_MODES = (
@@ -34,7 +34,7 @@ def nvmlDeviceGetMemoryInfo_v2(device: Device) -> dict[str, int]:
 @call()
 def nvmlDeviceGetBAR1MemoryInfo(device: Device) -> dict[str, int]:
     """A MIG device has the part of BAR1 that goes with its memory slices."""
-    total = _memory(device).bar1_mib * MIB
+    total = supported(device.gpu.board.memory).bar1_mib * MIB
     if isinstance(device, MigDevice):
         total = total * device.instance.profile.size // _mig_slices(device.gpu)
     return {"bar1Total": total, "bar1Used": _BAR1_IN_USE, "bar1Free": total - _BAR1_IN_USE}
@@ -42,7 +42,7 @@ def nvmlDeviceGetBAR1MemoryInfo(device: Device) -> dict[str, int]:
 
 @call()
 def nvmlDeviceGetMemoryBusWidth(gpu: SimulatedGpu) -> int:
-    return _memory(gpu).bus_width
+    return supported(gpu.board.memory).bus_width
 
 
 @call(also=["nvmlDeviceGetComputeRunningProcesses_v2"])
@@ -101,20 +101,13 @@ def nvmlDeviceSetPersistenceMode(gpu: SimulatedGpu, mode: int) -> None:
     gpu.persistence = mode
 
 
-def _memory(device: Device) -> Memory:
-    memory = device.gpu.board.memory
-    if memory is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return memory
-
-
 def _mig_slices(gpu: SimulatedGpu) -> int:
     return gpu.mig.table.memory_slices if gpu.mig else 1
 
 
 def _use(device: Device) -> tuple[int, int, int]:
     """Bytes in all, reserved by the driver, and used by processes; a MIG device shares its GPU instance's memory."""
-    memory = _memory(device)
+    memory = supported(device.gpu.board.memory)
     if isinstance(device, MigDevice):
         return device.instance.profile.mib * MIB, 0, _used(device.gpu, device.instance.id)
     return memory.total_mib * MIB, memory.reserved_mib * MIB, _used(device)

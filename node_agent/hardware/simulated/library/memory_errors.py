@@ -34,14 +34,14 @@ def error_locations(gpu: SimulatedGpu) -> tuple[int, ...]:
 
 @call()
 def nvmlDeviceGetEccMode(gpu: SimulatedGpu) -> tuple[int, int]:
-    _require_ecc(gpu)
+    _require(gpu.board.ecc)
     return gpu.ecc_current, gpu.ecc_pending
 
 
 @call()
 def nvmlDeviceSetEccMode(gpu: SimulatedGpu, mode: int) -> None:
     """Takes effect at the next reset."""
-    _require_ecc(gpu)
+    _require(gpu.board.ecc)
     if mode not in (pynvml.NVML_FEATURE_DISABLED, pynvml.NVML_FEATURE_ENABLED):
         raise NvmlReturn("INVALID_ARGUMENT")
     gpu.ecc_pending = mode
@@ -49,7 +49,7 @@ def nvmlDeviceSetEccMode(gpu: SimulatedGpu, mode: int) -> None:
 
 @call()
 def nvmlDeviceGetDefaultEccMode(gpu: SimulatedGpu) -> int:
-    _require_ecc(gpu)
+    _require(gpu.board.ecc)
     return int(pynvml.NVML_FEATURE_ENABLED)
 
 
@@ -64,17 +64,14 @@ def nvmlDeviceGetMemoryErrorCounter(device: Device, kind: int, counter: int, loc
     gpu = _counting(device, kind, counter)
     if location not in range(pynvml.NVML_MEMORY_LOCATION_COUNT):
         raise NvmlReturn("INVALID_ARGUMENT")
-    if location not in error_locations(gpu):
-        raise NvmlReturn("NOT_SUPPORTED")
+    _require(location in error_locations(gpu))
     return gpu.ecc_errors[kind, counter, location]
 
 
 @call(versions=[pynvml.nvmlEccSramErrorStatus_v1])
 def nvmlDeviceGetSramEccErrorStatus(gpu: SimulatedGpu) -> dict[str, int]:
     """Uncorrected errors are all taken for SEC-DED ones of the L2 cache; two of them cross the threshold."""
-    _require_ecc(gpu)
-    if not is_ampere_or_later(gpu):
-        raise NvmlReturn("NOT_SUPPORTED")
+    _require(gpu.board.ecc and is_ampere_or_later(gpu))
     lasting = gpu.ecc_errors[_UNCORRECTED, _AGGREGATE, _SRAM]
     return {
         "aggregateUncSecDed": lasting,
@@ -88,7 +85,7 @@ def nvmlDeviceGetSramEccErrorStatus(gpu: SimulatedGpu) -> dict[str, int]:
 
 @call()
 def nvmlDeviceClearEccErrorCounts(gpu: SimulatedGpu, counter: int) -> None:
-    _require_ecc(gpu)
+    _require(gpu.board.ecc)
     gpu.clear_ecc_errors(counter)
 
 
@@ -106,7 +103,7 @@ def nvmlDeviceGetRowRemapperHistogram(gpu: SimulatedGpu) -> dict[str, int]:
 
 @call()
 def nvmlDeviceGetRetiredPages(gpu: SimulatedGpu, cause: int) -> Sized:
-    _require_page_retirement(gpu)
+    _require(gpu.board.page_retirement)
     if cause not in range(pynvml.NVML_PAGE_RETIREMENT_CAUSE_COUNT):
         raise NvmlReturn("INVALID_ARGUMENT")
     return Sized(gpu.retired_pages.get(cause, []))
@@ -114,7 +111,7 @@ def nvmlDeviceGetRetiredPages(gpu: SimulatedGpu, cause: int) -> Sized:
 
 @call()
 def nvmlDeviceGetRetiredPagesPendingStatus(gpu: SimulatedGpu) -> int:
-    _require_page_retirement(gpu)
+    _require(gpu.board.page_retirement)
     return int(gpu.retirement_pending)
 
 
@@ -127,29 +124,20 @@ def nvmlDeviceGetRepairStatus(gpu: SimulatedGpu) -> dict[str, int]:
 
 def remapping_of(gpu: SimulatedGpu) -> RowRemapping:
     """A GPU cut into instances does not answer for its rows."""
-    if gpu.board.remap_banks is None or (gpu.mig and gpu.mig.instances):
-        raise NvmlReturn("NOT_SUPPORTED")
+    _require(gpu.board.remap_banks is not None and not (gpu.mig and gpu.mig.instances))
     return gpu.remapping
 
 
 def _counting(device: Device, kind: int, counter: int) -> SimulatedGpu:
     """The GPU that counts. With MIG on, volatile counts are read through MIG handles, lasting ones through the GPU."""
-    _require_ecc(device.gpu)
-    if not device.gpu.ecc_current:
-        raise NvmlReturn("NOT_SUPPORTED")
+    _require(device.gpu.board.ecc and bool(device.gpu.ecc_current))
     if kind not in (_CORRECTED, _UNCORRECTED) or counter not in (_VOLATILE, _AGGREGATE):
         raise NvmlReturn("INVALID_ARGUMENT")
-    through_mig = counter == _VOLATILE if device.gpu.mig_enabled else False
-    if through_mig is isinstance(device, SimulatedGpu):
-        raise NvmlReturn("NOT_SUPPORTED")
+    through_mig = device.gpu.mig_enabled and counter == _VOLATILE
+    _require(through_mig is not isinstance(device, SimulatedGpu))
     return device.gpu
 
 
-def _require_ecc(gpu: SimulatedGpu) -> None:
-    if not gpu.board.ecc:
-        raise NvmlReturn("NOT_SUPPORTED")
-
-
-def _require_page_retirement(gpu: SimulatedGpu) -> None:
-    if not gpu.board.page_retirement:
+def _require(ability: bool) -> None:
+    if not ability:
         raise NvmlReturn("NOT_SUPPORTED")

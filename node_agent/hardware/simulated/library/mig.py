@@ -10,7 +10,7 @@ from node_agent.hardware.simulated.gpu import MigDevice, SimulatedGpu
 from node_agent.hardware.simulated.library.calls import ComputeHandle, Device, Target, call
 from node_agent.hardware.simulated.mig import ComputeProfile, GpuInstance, Mig
 from node_agent.hardware.simulated.profile import MigProfile
-from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
 
 @call()
@@ -128,9 +128,7 @@ def nvmlGpuInstanceGetComputeInstanceProfileInfo(owned: OwnedInstance, enum: int
     if engines != pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED:
         raise NvmlReturn("INVALID_ARGUMENT")
     profile = next((made for made in owned.instance.compute_profiles() if made.id == enum), None)
-    if profile is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return _compute_profile_fields(owned.instance, profile)
+    return _compute_profile_fields(owned.instance, supported(profile))
 
 
 @call(versions=[pynvml.nvmlComputeInstanceProfileInfo_v2])
@@ -237,25 +235,17 @@ def nvmlDeviceGetAttributes_v2(device: MigDevice) -> dict[str, int]:
 
 
 def _capable(gpu: SimulatedGpu) -> Mig:
-    if gpu.mig is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return gpu.mig
+    return supported(gpu.mig)
 
 
 def _enabled(gpu: SimulatedGpu) -> Mig:
-    mig = _capable(gpu)
-    if not mig.enabled:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return mig
+    return supported(gpu.mig if gpu.mig_enabled else None)
 
 
 def _profile_by_enum(mig: Mig, enum: int) -> MigProfile:
     if enum not in range(pynvml.NVML_GPU_INSTANCE_PROFILE_COUNT):
         raise NvmlReturn("INVALID_ARGUMENT")
-    for profile in mig.table.profiles:
-        if profile.enum == enum:
-            return profile
-    raise NvmlReturn("NOT_SUPPORTED")
+    return supported(next((profile for profile in mig.table.profiles if profile.enum == enum), None))
 
 
 def _profile_fields(profile: MigProfile) -> dict[str, Any]:

@@ -7,8 +7,8 @@ import pynvml
 
 from node_agent.hardware.simulated.gpu import SimulatedGpu
 from node_agent.hardware.simulated.library.calls import Device, Target, call
-from node_agent.hardware.simulated.profile import Clocks, Pcie, Power, PowerLimits, Temperature, TemperatureLimits
-from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.profile import Clocks, PowerLimits, TemperatureLimits
+from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
 # °C between rest and full load, and the GPU temperature at which boards that report margins start to slow down.
 RISE_UNDER_LOAD = 40
@@ -19,40 +19,27 @@ PCIE_MBITS_PER_LANE = {1: 2500, 2: 5000, 3: 8000, 4: 16000, 5: 32000, 6: 64000}
 BUSIEST_PCIE_KB_PER_SECOND = 20_000_000
 
 
-def power_of(gpu: SimulatedGpu) -> Power:
-    if gpu.board.power is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return gpu.board.power
-
-
 def power_limits(gpu: SimulatedGpu) -> PowerLimits:
-    limits = power_of(gpu).limits
-    if limits is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return limits
+    return supported(supported(gpu.board.power).limits)
 
 
 def temperature_limits(gpu: SimulatedGpu, form: str) -> TemperatureLimits:
-    limits = _temperature(gpu).limits
-    if limits is None or limits.form != form:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return limits
+    limits = supported(supported(gpu.board.temperature).limits)
+    return supported(limits if limits.form == form else None)
 
 
 @call()
 def nvmlDeviceGetPowerUsage(gpu: SimulatedGpu) -> int:
     """mW."""
-    power = power_of(gpu)
-    rise = (power.limits.default - power.idle) if power.limits else power.idle
-    return round(1000 * (power.idle + rise * gpu.load))
+    idle, rise = _draw(gpu)
+    return round(1000 * (idle + rise * gpu.load))
 
 
 @call()
 def nvmlDeviceGetTotalEnergyConsumption(gpu: SimulatedGpu) -> int:
     """mJ since the driver was loaded."""
-    power = power_of(gpu)
-    rise = (power.limits.default - power.idle) if power.limits else power.idle
-    return round(1000 * (power.idle * gpu.seconds + rise * gpu.busy_seconds))
+    idle, rise = _draw(gpu)
+    return round(1000 * (idle * gpu.seconds + rise * gpu.busy_seconds))
 
 
 @call(also=["nvmlDeviceGetPowerManagementLimit"])
@@ -74,7 +61,7 @@ def nvmlDeviceGetPowerManagementLimitConstraints(gpu: SimulatedGpu) -> tuple[int
 def nvmlDeviceGetTemperature(gpu: SimulatedGpu, sensor: int) -> int:
     if sensor != pynvml.NVML_TEMPERATURE_GPU:
         raise NvmlReturn("INVALID_ARGUMENT")
-    return _temperature(gpu).idle + round(RISE_UNDER_LOAD * gpu.load)
+    return supported(gpu.board.temperature).idle + round(RISE_UNDER_LOAD * gpu.load)
 
 
 @call(versions=[pynvml.nvmlTemperature_v1])
@@ -83,10 +70,7 @@ def nvmlDeviceGetTemperatureV(gpu: SimulatedGpu, request: Target) -> None:
 
 
 def memory_temperature(gpu: SimulatedGpu) -> int:
-    idle = _temperature(gpu).memory
-    if idle is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return idle + round(RISE_UNDER_LOAD * gpu.load)
+    return supported(supported(gpu.board.temperature).memory) + round(RISE_UNDER_LOAD * gpu.load)
 
 
 @call()
@@ -146,23 +130,23 @@ def nvmlDeviceGetEncoderUtilization(device: Device) -> tuple[int, int]:
 
 @call()
 def nvmlDeviceGetCurrPcieLinkGeneration(gpu: SimulatedGpu) -> int:
-    return _pcie(gpu).generation if gpu.load else _pcie(gpu).idle_generation
+    return supported(gpu.board.pcie).generation if gpu.load else supported(gpu.board.pcie).idle_generation
 
 
 @call(also=["nvmlDeviceGetGpuMaxPcieLinkGeneration"])
 def nvmlDeviceGetMaxPcieLinkGeneration(gpu: SimulatedGpu) -> int:
-    return _pcie(gpu).generation
+    return supported(gpu.board.pcie).generation
 
 
 @call(also=["nvmlDeviceGetMaxPcieLinkWidth"])
 def nvmlDeviceGetCurrPcieLinkWidth(gpu: SimulatedGpu) -> int:
-    return _pcie(gpu).width
+    return supported(gpu.board.pcie).width
 
 
 @call()
 def nvmlDeviceGetPcieLinkMaxSpeed(gpu: SimulatedGpu) -> int:
     """NVML's enumeration of speeds counts as the generations do."""
-    return _pcie(gpu).generation
+    return supported(gpu.board.pcie).generation
 
 
 @call()
@@ -172,7 +156,7 @@ def nvmlDeviceGetPcieSpeed(gpu: SimulatedGpu) -> int:
 
 @call()
 def nvmlDeviceGetPcieThroughput(gpu: SimulatedGpu, counter: int) -> int:
-    _pcie(gpu)
+    supported(gpu.board.pcie)
     if counter not in (pynvml.NVML_PCIE_UTIL_TX_BYTES, pynvml.NVML_PCIE_UTIL_RX_BYTES):
         raise NvmlReturn("INVALID_ARGUMENT")
     return round(BUSIEST_PCIE_KB_PER_SECOND * gpu.load)
@@ -180,14 +164,14 @@ def nvmlDeviceGetPcieThroughput(gpu: SimulatedGpu, counter: int) -> int:
 
 @call()
 def nvmlDeviceGetPcieReplayCounter(gpu: SimulatedGpu) -> int:
-    _pcie(gpu)
+    supported(gpu.board.pcie)
     return gpu.pcie_replays
 
 
-def _temperature(gpu: SimulatedGpu) -> Temperature:
-    if gpu.board.temperature is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return gpu.board.temperature
+def _draw(gpu: SimulatedGpu) -> tuple[int, int]:
+    """Watts at rest, and what full load adds to them."""
+    power = supported(gpu.board.power)
+    return power.idle, (power.limits.default - power.idle) if power.limits else power.idle
 
 
 def _clock(clocks: Clocks, kind: int) -> int:
@@ -207,9 +191,3 @@ def _not_mig(device: Device) -> SimulatedGpu:
     if not isinstance(device, SimulatedGpu) or device.mig_enabled:
         raise NvmlReturn("NOT_SUPPORTED")
     return device
-
-
-def _pcie(gpu: SimulatedGpu) -> Pcie:
-    if gpu.board.pcie is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return gpu.board.pcie

@@ -41,20 +41,20 @@ def nvmlSystemGetDriverBranch(driver: Driver) -> dict[str, str]:
 
 @call()
 def nvmlDeviceGetCount_v2(driver: Driver) -> int:
-    return len(driver.visible())
+    return len(driver.visible)
 
 
 @call()
 def nvmlDeviceGetHandleByIndex_v2(driver: Driver, index: int) -> int:
-    if not 0 <= index < len(driver.visible()):
+    if not 0 <= index < len(driver.visible):
         raise NvmlReturn("INVALID_ARGUMENT")
-    return _handle(driver, driver.visible()[index])
+    return _handle(driver, driver.visible[index])
 
 
 @call()
 def nvmlDeviceGetHandleByUUID(driver: Driver, uuid: str) -> int:
     """By the UUID of a GPU or a MIG device; the old MIG form ``MIG-GPU-<uuid>/<gi>/<ci>`` still counts."""
-    for gpu in driver.visible():
+    for gpu in driver.visible:
         if gpu.uuid == uuid:
             return _handle(driver, gpu)
         for device in gpu.mig_devices():
@@ -65,7 +65,7 @@ def nvmlDeviceGetHandleByUUID(driver: Driver, uuid: str) -> int:
 
 @call()
 def nvmlDeviceGetHandleBySerial(driver: Driver, serial: str) -> int:
-    for gpu in driver.visible():
+    for gpu in driver.visible:
         if gpu.board.serial and gpu.serial == serial:
             return _handle(driver, gpu)
     raise NvmlReturn("NOT_FOUND")
@@ -74,7 +74,7 @@ def nvmlDeviceGetHandleBySerial(driver: Driver, serial: str) -> int:
 @call()
 def nvmlDeviceGetHandleByPciBusId_v2(driver: Driver, bus: str) -> int:
     domain, _, rest = bus.lower().partition(":")
-    for gpu in driver.visible():
+    for gpu in driver.visible:
         if gpu.place.bus == f"{domain[-4:].zfill(4)}:{rest}":
             return _handle(driver, gpu)
     raise NvmlReturn("NOT_FOUND")
@@ -83,7 +83,7 @@ def nvmlDeviceGetHandleByPciBusId_v2(driver: Driver, bus: str) -> int:
 @call()
 def nvmlDeviceGetIndex(driver: Driver, device: Device) -> int:
     """A MIG device's index is its slot among the MIG devices of its GPU."""
-    return device.compute.slot if isinstance(device, MigDevice) else driver.visible().index(device)
+    return device.compute.slot if isinstance(device, MigDevice) else driver.visible.index(device)
 
 
 @call()

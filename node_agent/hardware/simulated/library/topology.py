@@ -10,7 +10,7 @@ from node_agent.hardware.simulated.library.calls import Target, call
 from node_agent.hardware.simulated.library.identity import NVIDIA_VENDOR, pci_fields
 from node_agent.hardware.simulated.links import Link, common_ancestor
 from node_agent.hardware.simulated.profile import cpu_numbers, nvml_constant
-from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
 NO_SWITCH_ADDRESS = "0000:00:00.0"
 
@@ -24,7 +24,7 @@ def nvmlDeviceGetTopologyCommonAncestor(one: SimulatedGpu, other: SimulatedGpu) 
 
 @call()
 def nvmlDeviceGetTopologyNearestGpus(driver: Driver, gpu: SimulatedGpu, level: int) -> list[int]:
-    others = [other for other in driver.visible() if other is not gpu]
+    others = [other for other in driver.visible if other is not gpu]
     return [driver.handle(other) for other in others if common_ancestor(gpu.place, other.place) <= level]
 
 
@@ -122,15 +122,11 @@ def link_of(gpu: SimulatedGpu, link: int) -> Link:
     """A link by its number; NOT_SUPPORTED where the board has no such link."""
     if not 0 <= link < pynvml.NVML_NVLINK_MAX_LINKS:
         raise NvmlReturn("INVALID_ARGUMENT")
-    if link >= len(gpu.links):
-        raise NvmlReturn("NOT_SUPPORTED")
-    return gpu.links[link]
+    return supported(gpu.links[link] if link < len(gpu.links) else None)
 
 
 def nvlink_version(gpu: SimulatedGpu) -> int:
-    if gpu.board.nvlink is None:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return nvml_constant("NVML_NVLINK_VERSION_", gpu.board.nvlink.version)
+    return nvml_constant("NVML_NVLINK_VERSION_", supported(gpu.board.nvlink).version)
 
 
 def linked_by_nvlink(one: SimulatedGpu, other: SimulatedGpu) -> bool:
@@ -147,9 +143,7 @@ def _switches(gpu: SimulatedGpu) -> set[tuple[int, str | None]]:
 
 def _connected(gpu: SimulatedGpu, link: int) -> Link:
     found = link_of(gpu, link)
-    if not found.connected:
-        raise NvmlReturn("NOT_SUPPORTED")
-    return found
+    return supported(found if found.connected else None)
 
 
 def _near_cpus(driver: Driver, gpu: SimulatedGpu) -> list[int]:

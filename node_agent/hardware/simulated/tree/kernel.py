@@ -173,12 +173,10 @@ def _gpu_information(driver: Driver, gpu: SimulatedGpu) -> Entries:
 def _gpu_nodes(gpu: SimulatedGpu) -> Entries:
     yield f"dev/nvidia{gpu.place.minor}", CharDevice(major=NVIDIA_MAJOR, minor=gpu.place.minor)
     # Card 0 is the display of the machine's management controller.
-    for name, minor in ((f"card{gpu.slot + 1}", gpu.slot + 1), (f"renderD{128 + gpu.slot}", 128 + gpu.slot)):
+    card, render = gpu.slot + 1, gpu.slot + 128
+    for kind, name, minor in (("card", f"card{card}", card), ("render", f"renderD{render}", render)):
         yield f"dev/dri/{name}", CharDevice(major=DRI_MAJOR, minor=minor, mode=0o660)
-        yield (
-            f"dev/dri/by-path/pci-{gpu.place.bus}-{name.rstrip('0123456789').removesuffix('D')}",
-            Link(target=f"../{name}"),
-        )
+        yield f"dev/dri/by-path/pci-{gpu.place.bus}-{kind}", Link(target=f"../{name}")
         yield f"{_pci_path(gpu.place)}/drm/{name}/dev", _text(f"{DRI_MAJOR}:{minor}")
 
 

@@ -54,9 +54,18 @@ def test_one_line_is_answered_by_one_line(path: Path) -> None:
     assert ask(path, b'{"command": "clear"}\n') == b'{"ok":true}\n'
 
 
-@pytest.mark.parametrize("line", [b"", b"\n", b"lose gpu 3\n", b'{"command": "clear"\n', b"\xff\n"])
+@pytest.mark.parametrize("line", [b"\n", b"lose gpu 3\n", b'{"command": "clear"\n', b"\xff\n"])
 def test_a_line_that_is_no_json_is_an_error(path: Path, line: bytes) -> None:
     assert ask(path, line).startswith(b'{"error":"a request is one line of JSON: ')
+
+
+def test_who_hangs_up_without_asking_is_not_answered(path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert ask(path, b"") == b""
+    with socket.socket(socket.AF_UNIX) as hasty:
+        hasty.connect(str(path))
+        hasty.sendall(b'{"command": "clear"}\n')
+    assert send(path, {"command": "clear"}) == {"ok": True}
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b"{}\n", b'{"command": "explode"}\n', b'{"command": null}\n'])

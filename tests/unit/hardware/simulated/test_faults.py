@@ -275,6 +275,28 @@ def test_a_new_driver_has_a_new_version(h200: SimulatedNode) -> None:
     assert pynvml.nvmlDeviceGetGspFirmwareVersion(gpu(0)) == b"590.48.01"
 
 
+def test_loading_the_driver_forgets_what_it_was_told(h200: SimulatedNode) -> None:
+    pynvml.nvmlDeviceSetComputeMode(gpu(0), pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
+    h200.faults.load(0, 1.0)
+    time.sleep(0.05)
+    before = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu(0))
+    h200.faults.driver("loaded")
+    pynvml.nvmlShutdown()
+    pynvml.nvmlInit()
+    assert pynvml.nvmlDeviceGetComputeMode(gpu(0)) == pynvml.NVML_COMPUTEMODE_DEFAULT
+    assert pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu(0)) < before
+
+
+def test_loading_the_driver_does_not_bring_a_lost_gpu_back(h200: SimulatedNode) -> None:
+    h200.faults.recovery_action(3, "node-reboot")
+    h200.faults.lose(3)
+    h200.faults.driver("loaded")
+    pynvml.nvmlShutdown()
+    pynvml.nvmlInit()
+    assert names()[3] == LOST
+    assert h200.faults.gpu(3).recovery_action == 2
+
+
 # Links
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ NODE: dict[str, Any] = {
 }
 
 
+@cache
 def boards_with_mig() -> dict[str, Board]:
     boards = {name: board for profile in EVERY_PROFILE for name, board in load_profile(profile).boards.items()}
     return {name: board for name, board in boards.items() if board.mig and board.mig.profiles}
