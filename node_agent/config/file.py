@@ -177,6 +177,19 @@ class AgentDevices(Section, frozen=True, kw_only=True):
     ] = ()
 
 
+class AgentFrontDoors(Section, frozen=True, kw_only=True):
+    """``agent.frontDoors``: how pods may ask for GPUs; ``auto`` means where the agent can reach the API server."""
+
+    device_plugin: bool = True
+    dra: Literal["auto"] | bool = "auto"
+
+
+class AgentDra(Section, frozen=True, kw_only=True):
+    """``agent.dra``: what is published in ResourceSlices; ``groups`` adds close GPUs as devices of their own."""
+
+    groups: bool = False
+
+
 class AgentSection(Section, frozen=True, kw_only=True):
     """``agent``: what NVIDIA's file has no word for."""
 
@@ -188,6 +201,9 @@ class AgentSection(Section, frozen=True, kw_only=True):
     http: AgentHttp = AgentHttp()
     health: AgentHealth = AgentHealth()
     devices: AgentDevices = AgentDevices()
+    kubeconfig: PlaceOrNone = ""
+    front_doors: AgentFrontDoors = AgentFrontDoors()
+    dra: AgentDra = AgentDra()
 
 
 class File(Section, frozen=True, kw_only=True):

@@ -75,8 +75,9 @@ class Rename:
 class Settings:
     """What is in force; intervals are in seconds, None means that nothing was said.
 
-    ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same; ``exclude``
-    names GPUs by UUID, index, name or product.
+    ``dra`` is ``auto`` where it depends on whether the API server can be reached, by ``kubeconfig`` or from inside the
+    cluster. ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same.
+    ``exclude`` names GPUs by UUID, index, name or product.
     """
 
     node_name: str = ""
@@ -93,6 +94,10 @@ class Settings:
     dev_root: Path | None = None
     container_driver_root: Path = Path("/")
     container_dev_root: Path = Path("/")
+    kubeconfig: Path | None = None
+    device_plugin: bool = True
+    dra: Literal["auto"] | bool = "auto"
+    dra_groups: bool = False
     sharing: Sharing | None = None
     paths: Paths = field(default_factory=Paths)
     health: Health = field(default_factory=Health)
@@ -119,6 +124,10 @@ def settings(file: File) -> Settings:
         dev_root=Path(flags.nvidia_dev_root) if flags.nvidia_dev_root else None,
         container_driver_root=Path(flags.plugin.container_driver_root or flags.nvidia_driver_root),
         container_dev_root=Path(agent.paths.dev_root),
+        kubeconfig=Path(agent.kubeconfig) if agent.kubeconfig else None,
+        device_plugin=agent.front_doors.device_plugin,
+        dra=agent.front_doors.dra,
+        dra_groups=agent.dra.groups,
         sharing=_sharing(file),
         paths=_paths(file),
         health=Health(ignored_xids=_ignored(agent.health), probe_interval=seconds(agent.health.probe_interval)),

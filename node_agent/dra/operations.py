@@ -1,0 +1,141 @@
+"""What the kubelet asks of claims, one by one: prepare and unprepare, each answered for itself.
+
+A transient trouble (the API server is away, the watch lags, another claim is just giving the hardware back) is tried
+again here, within the call: the kubelet would come back only after 60 to 90 seconds.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from node_agent.allocation.ledger import Grant
+
+from node_agent.dra.configs import config_for
+from node_agent.errors import DeviceHeld, KubeError, NodeAgentError, UnknownDevice
+from node_agent.kit.backoff import pauses
+from node_agent.kit.logs import Log
+from node_agent.model.claim import Claim, ClaimUid
+from node_agent.model.device import PublishedDevice
+
+# The kubelet gives a call 45 seconds.
+PATIENCE_SECONDS = 40.0
+
+log = Log(__name__)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClaimRef:
+    """A claim as the kubelet names it."""
+
+    uid: ClaimUid
+    namespace: str
+    name: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PreparedDevice:
+    """What the kubelet is told of a device; the first of ``cdi_ids`` is the device's own."""
+
+    requests: tuple[str, ...]
+    pool: str
+    device: str
+    cdi_ids: tuple[str, ...]
+    share_id: str | None = None
+
+
+Answer = tuple[PreparedDevice, ...] | NodeAgentError
+Work = Callable[[ClaimRef], Awaitable[tuple[PreparedDevice, ...]]]
+
+
+class ClaimSource(Protocol):
+    """Where claims are known from."""
+
+    async def claim(self, ref: ClaimRef) -> Claim:
+        """The allocated claim with this uid. Raises ClaimUnreadable where there is none, KubeError to try again."""
+        ...
+
+
+class Preparer(Protocol):
+    """Makes allocations usable; see ``allocation.prepare``."""
+
+    async def prepare(self, claim: Claim, devices: Mapping[str, PublishedDevice]) -> Grant: ...
+
+    async def unprepare(self, uid: ClaimUid) -> None: ...
+
+
+class ClaimOperations:
+    """Prepares and unprepares claims of ``driver``; ``published`` are the devices by name, as they are offered now."""
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        claims: ClaimSource,
+        preparer: Preparer,
+        published: Callable[[], Mapping[str, PublishedDevice]],
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        self._driver = driver
+        self._claims = claims
+        self._preparer = preparer
+        self._published = published
+        self._patience = patience
+
+    async def prepare(self, refs: Sequence[ClaimRef]) -> Mapping[ClaimUid, Answer]:
+        """Prepare claims side by side: a slow one holds up no other."""
+        answers = await asyncio.gather(*(self._answered("prepare", ref, self._prepare) for ref in refs))
+        return {ref.uid: answer for ref, answer in zip(refs, answers, strict=True)}
+
+    async def unprepare(self, refs: Sequence[ClaimRef]) -> Mapping[ClaimUid, Answer]:
+        """Unprepare claims side by side, from what is known on the node alone."""
+        answers = await asyncio.gather(*(self._answered("unprepare", ref, self._unprepare) for ref in refs))
+        return {ref.uid: answer for ref, answer in zip(refs, answers, strict=True)}
+
+    async def _answered(self, what: str, ref: ClaimRef, work: Work) -> Answer:
+        """Do the work, again while its trouble may pass; what it raises in the end is the answer."""
+        end = time.monotonic() + self._patience
+        for pause in pauses(first=0.2, longest=5.0):
+            try:
+                return await work(ref)
+            except NodeAgentError as error:
+                if not isinstance(error, TRANSIENT) or time.monotonic() + pause > end:
+                    log.error("claim failed", step=what, claim=ref.full_name, uid=ref.uid, reason=error)
+                    return error
+                log.info("claim is tried again", step=what, claim=ref.full_name, uid=ref.uid, reason=error)
+            await asyncio.sleep(pause)
+        raise AssertionError("pauses never end")
+
+    async def _prepare(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
+        claim = await self._claims.claim(ref)
+        published = self._published()
+        for result in claim.of_driver(self._driver):
+            if result.device not in published:
+                raise UnknownDevice(f"claim {claim.full_name}: this node offers no device {result.device}")
+            config_for(result, published[result.device].kind, claim.configs)
+        grant = await self._preparer.prepare(claim, published)
+        log.info("prepared", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
+        return tuple(
+            PreparedDevice(
+                requests=(hold.request.partition("/")[0],),
+                pool=hold.pool,
+                device=hold.device,
+                cdi_ids=hold.cdi_ids,
+                share_id=hold.share_id,
+            )
+            for hold in grant.holds
+        )
+
+    async def _unprepare(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
+        await self._preparer.unprepare(ref.uid)
+        log.info("unprepared", claim=ref.full_name, uid=ref.uid)
+        return ()
+
+
+TRANSIENT = (KubeError, DeviceHeld)
+"""What may pass within seconds: the API server, and hardware that another claim is just giving back."""
