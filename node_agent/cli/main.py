@@ -13,6 +13,7 @@ COMMANDS = {
     "demo": "node_agent.cli.demo:demo",
     "status": "node_agent.cli.status:status",
     "topology": "node_agent.cli.topology:topology",
+    "labels": "node_agent.cli.labels:labels",
     "explain": "node_agent.cli.explain:explain",
     "cdi": "node_agent.cli.cdi:cdi",
     "config": "node_agent.cli.config:config",

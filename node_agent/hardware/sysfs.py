@@ -1,4 +1,4 @@
-"""Where a PCI device sits, as the kernel's /sys tells it. What it does not tell is None: no node is ever made up."""
+"""The machine and where its PCI devices sit, as the kernel's /sys tells; what it does not is None, never made up."""
 
 import re
 from dataclasses import dataclass
@@ -34,6 +34,20 @@ class Sysfs:
         except (OSError, ValueError):
             return None
         return path.parts[0] if _ROOT.fullmatch(path.parts[0]) else None
+
+    def pci_class(self, pci: PciAddress) -> int | None:
+        """The class code of a device, such as 0x030200 for one that computes and drives no display."""
+        try:
+            return int((self._device(pci) / "class").read_text(), 16)
+        except (OSError, ValueError):
+            return None
+
+    def machine(self) -> str | None:
+        """What its maker calls the machine; None where the firmware does not say."""
+        try:
+            return (self.root / "class/dmi/id/product_name").read_text(errors="replace").strip() or None
+        except OSError:
+            return None
 
     def node_cpus(self) -> dict[int, str]:
         """The CPUs of each NUMA node, as the kernel lists them: ``0-55,112-167``; empty where it does not tell."""

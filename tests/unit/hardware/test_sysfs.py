@@ -90,3 +90,25 @@ def test_a_root_that_is_itself_a_link_is_followed(tmp_path: Path) -> None:
     device(tmp_path / "real", GPU, ROOT_PORT)
     (tmp_path / "sys").symlink_to(tmp_path / "real")
     assert Sysfs(root=tmp_path / "sys").pcie_root(GPU) == "pci0000:15"
+
+
+@pytest.mark.parametrize(("content", "code"), [("0x030200\n", 0x030200), ("030000", 0x030000), ("", None), ("?", None)])
+def test_a_device_tells_its_class(tmp_path: Path, content: str, code: int | None) -> None:
+    sysfs = device(tmp_path, GPU, ROOT_PORT)
+    (tmp_path / ROOT_PORT / GPU / "class").write_text(content)
+    assert sysfs.pci_class(GPU) == code
+
+
+def test_a_device_that_is_gone_has_no_class(tmp_path: Path) -> None:
+    assert Sysfs(root=tmp_path).pci_class(GPU) is None
+
+
+@pytest.mark.parametrize(("content", "name"), [(b"PowerEdge XE9680\n", "PowerEdge XE9680"), (b" \n", None)])
+def test_the_firmware_names_the_machine(tmp_path: Path, content: bytes, name: str | None) -> None:
+    (tmp_path / "class/dmi/id").mkdir(parents=True)
+    (tmp_path / "class/dmi/id/product_name").write_bytes(content)
+    assert Sysfs(root=tmp_path).machine() == name
+
+
+def test_a_machine_without_such_firmware_has_no_name(tmp_path: Path) -> None:
+    assert Sysfs(root=tmp_path).machine() is None

@@ -1,0 +1,144 @@
+"""The labels that describe the node's GPUs, under the names of NVIDIA's GPU Feature Discovery. Pure.
+
+A label says what holds for every GPU of the node that can tell; what nobody can tell has no label. So a node with GPUs
+of several models has no ``gpu.product``, but a ``gpu.<model>.count`` and ``gpu.<model>.memory`` for each of them.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, TypeVar
+
+from node_agent.model.gpu import ComputeCapability, Gpu
+from node_agent.model.inventory import DriverInfo, Inventory
+
+PREFIX = "nvidia.com/"
+LONGEST = 63
+
+T = TypeVar("T")
+
+_LEGAL = re.compile(rf"[A-Za-z0-9]([A-Za-z0-9_.-]{{0,{LONGEST - 2}}}[A-Za-z0-9])?")
+_NOT_KEPT = re.compile(r"[^A-Za-z0-9_. -]")
+
+# A model in the middle of a key leaves room for what stands around it.
+_LONGEST_MODEL = LONGEST - len("gpu..memory")
+
+# Each family from its first compute capability on, within one major number.
+_FAMILIES: Mapping[tuple[int, int], str] = {
+    (1, 0): "tesla",
+    (2, 0): "fermi",
+    (3, 0): "kepler",
+    (5, 0): "maxwell",
+    (6, 0): "pascal",
+    (7, 0): "volta",
+    (7, 5): "turing",
+    (8, 0): "ampere",
+    (8, 9): "ada-lovelace",
+    (9, 0): "hopper",
+    (10, 0): "blackwell",
+    (12, 0): "blackwell",
+    (13, 0): "rubin",
+}
+
+_MODES = {0x030000: "graphics", 0x030200: "compute"}
+
+
+def labels(
+    inventory: Inventory,
+    *,
+    machine: str | None = None,
+    pci_classes: Iterable[int | None] = (),
+    mig_strategy: Literal["none", "single", "mixed"] = "none",
+) -> dict[str, str] | None:
+    """The node's labels in the order of their keys; none where the node has no GPU.
+
+    None where the GPUs cannot be read at the moment: what was said before stays true then, and whoever takes labels
+    away ends the pods that select on them. ``machine`` is the maker's name of the machine, ``pci_classes`` the GPUs'
+    class codes, ``mig_strategy`` how MIG devices are offered.
+    """
+    gpus = inventory.gpus
+    if not gpus:
+        readable = inventory.generation > 0 and inventory.problem is None and not inventory.missing
+        return {} if readable else None
+    found = {
+        "gpu.present": "true",
+        "gpu.machine": label_value(machine or ""),
+        "gpu.count": str(len(gpus)),
+        "gpu.replicas": "1",
+        "gpu.sharing-strategy": "none",
+        "gpu.mode": _MODES.get(_agreed(pci_classes) or 0),
+        "gpu.clique": _agreed(gpu.nvlink_domain for gpu in gpus),
+        "mig.capable": str(any(gpu.partition_mode is not None for gpu in gpus)).lower(),
+        "mig.strategy": mig_strategy if mig_strategy != "none" else None,
+        **_versions(inventory.driver),
+        **_capability(_agreed(gpu.compute_capability for gpu in gpus)),
+        **_products(gpus),
+    }
+    return {f"{PREFIX}{key}": value for key, value in sorted(found.items()) if value and _LEGAL.fullmatch(value)}
+
+
+def label_value(text: str, longest: int = LONGEST) -> str | None:
+    """A name as a label's value: what is not allowed is left out, and words are joined by ``-``.
+
+    As GPU Feature Discovery does it, so that selectors go on matching; but never longer than Kubernetes takes, nor with
+    punctuation at an end. None where nothing is left.
+    """
+    words = _NOT_KEPT.sub("", text).split()
+    return "-".join(words).strip("-_.")[:longest].rstrip("-_.") or None
+
+
+def _agreed(values: Iterable[T | None]) -> T | None:
+    """The one value that all have who can tell theirs."""
+    known = {value for value in values if value is not None}
+    return known.pop() if len(known) == 1 else None
+
+
+def _products(gpus: Iterable[Gpu]) -> dict[str, str | None]:
+    """The product and memory of all GPUs, as far as they agree; without one product the figures of each model."""
+    found = {
+        "gpu.product": _agreed(label_value(gpu.product) for gpu in gpus),
+        "gpu.memory": _memory(gpus),
+    }
+    if found["gpu.product"] is not None:
+        return found
+    models: dict[str, list[Gpu]] = {}
+    for gpu in gpus:
+        if model := label_value(gpu.product, _LONGEST_MODEL):
+            models.setdefault(model, []).append(gpu)
+    for model, members in models.items():
+        found |= {f"gpu.{model}.count": str(len(members)), f"gpu.{model}.memory": _memory(members)}
+    return found
+
+
+def _memory(gpus: Iterable[Gpu]) -> str | None:
+    """In MiB."""
+    memory = _agreed(gpu.memory for gpu in gpus)
+    return None if memory is None else str(memory >> 20)
+
+
+def _capability(capability: ComputeCapability | None) -> dict[str, str | None]:
+    if capability is None:
+        return {}
+    major, minor = capability.major, capability.minor
+    families = [name for first, name in _FAMILIES.items() if first[0] == major and first[1] <= minor]
+    return {
+        "gpu.family": families[-1] if families else None,
+        "gpu.compute.major": str(major),
+        "gpu.compute.minor": str(minor),
+    }
+
+
+def _versions(driver: DriverInfo) -> dict[str, str | None]:
+    """Each version whole and in parts; the keys without ``-version`` are older, and still selected on."""
+    return {
+        "cuda.driver-version.full": driver.version,
+        "cuda.runtime-version.full": driver.cuda,
+        **_parts("cuda.driver-version", ("major", "minor", "revision"), driver.version),
+        **_parts("cuda.driver", ("major", "minor", "rev"), driver.version),
+        **_parts("cuda.runtime-version", ("major", "minor"), driver.cuda),
+        **_parts("cuda.runtime", ("major", "minor"), driver.cuda),
+    }
+
+
+def _parts(key: str, names: Iterable[str], version: str | None) -> dict[str, str | None]:
+    values = version.split(".") if version else []
+    return dict(zip((f"{key}.{name}" for name in names), values, strict=False))

@@ -1,0 +1,338 @@
+"""The labels of a node: GFD's names and values, what is left out, and that no name makes an illegal one."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node_agent.model.gpu import ComputeCapability, Gpu, PartitionMode
+from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
+from node_agent.reporting.labels import label_value, labels
+from tests.fakes import builders
+
+# Kubernetes' own rules, stated anew: what it refuses, it refuses with the whole patch.
+NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+COMPUTE, GRAPHICS = 0x030200, 0x030000
+
+H200 = Gpu(
+    uuid=builders.uuid(0),
+    name=builders.gpu(0).name,
+    index=0,
+    product="NVIDIA H200",
+    pci=builders.gpu(0).pci,
+    memory=143771 << 20,
+    compute_capability=ComputeCapability(major=9, minor=0),
+    partition_mode=PartitionMode.DISABLED,
+)
+
+
+def copies(count: int, like: Gpu = H200, start: int = 0) -> tuple[Gpu, ...]:
+    """So many GPUs that differ in nothing but who they are."""
+    others = [builders.gpu(start + index) for index in range(count)]
+    return tuple(replace(like, uuid=one.uuid, name=one.name, index=one.index, pci=one.pci) for one in others)
+
+
+def node(*gpus: Gpu, driver: DriverInfo | None = None) -> Inventory:
+    return Inventory(generation=1, gpus=gpus, driver=driver or DriverInfo())
+
+
+def said(inventory: Inventory, machine: str | None = None) -> Mapping[str, str]:
+    """The labels without their prefix."""
+    found = labels(inventory, machine=machine)
+    assert found is not None
+    assert all(key.startswith("nvidia.com/") for key in found)
+    return {key.removeprefix("nvidia.com/"): value for key, value in found.items()}
+
+
+def test_a_node_of_eight_h200_has_the_labels_that_gfd_gives_it() -> None:
+    inventory = node(*copies(8), driver=DriverInfo(version="580.95.05", cuda="13.0"))
+    assert labels(inventory, machine="PowerEdge XE9680", pci_classes=[COMPUTE] * 8) == {
+        "nvidia.com/cuda.driver-version.full": "580.95.05",
+        "nvidia.com/cuda.driver-version.major": "580",
+        "nvidia.com/cuda.driver-version.minor": "95",
+        "nvidia.com/cuda.driver-version.revision": "05",
+        "nvidia.com/cuda.driver.major": "580",
+        "nvidia.com/cuda.driver.minor": "95",
+        "nvidia.com/cuda.driver.rev": "05",
+        "nvidia.com/cuda.runtime-version.full": "13.0",
+        "nvidia.com/cuda.runtime-version.major": "13",
+        "nvidia.com/cuda.runtime-version.minor": "0",
+        "nvidia.com/cuda.runtime.major": "13",
+        "nvidia.com/cuda.runtime.minor": "0",
+        "nvidia.com/gpu.compute.major": "9",
+        "nvidia.com/gpu.compute.minor": "0",
+        "nvidia.com/gpu.count": "8",
+        "nvidia.com/gpu.family": "hopper",
+        "nvidia.com/gpu.machine": "PowerEdge-XE9680",
+        "nvidia.com/gpu.memory": "143771",
+        "nvidia.com/gpu.mode": "compute",
+        "nvidia.com/gpu.present": "true",
+        "nvidia.com/gpu.product": "NVIDIA-H200",
+        "nvidia.com/gpu.replicas": "1",
+        "nvidia.com/gpu.sharing-strategy": "none",
+        "nvidia.com/mig.capable": "true",
+    }
+
+
+def test_the_labels_come_in_the_order_of_their_keys() -> None:
+    found = said(node(*copies(2), driver=DriverInfo(version="580.95.05")))
+    assert list(found) == sorted(found)
+
+
+def test_what_a_gpu_cannot_tell_has_no_label_instead_of_a_nought() -> None:
+    silent = replace(H200, memory=None, compute_capability=None, partition_mode=None)
+    assert said(node(silent)) == {
+        "gpu.count": "1",
+        "gpu.present": "true",
+        "gpu.product": "NVIDIA-H200",
+        "gpu.replicas": "1",
+        "gpu.sharing-strategy": "none",
+        "mig.capable": "false",
+    }
+
+
+def test_a_gpu_that_cannot_tell_takes_nothing_from_what_the_others_tell() -> None:
+    first, second = copies(2)
+    found = said(node(replace(first, memory=None, compute_capability=None), second))
+    assert (found["gpu.memory"], found["gpu.family"]) == ("143771", "hopper")
+
+
+def test_a_node_without_gpus_has_no_labels() -> None:
+    assert labels(Inventory(generation=1)) == {}
+
+
+@pytest.mark.parametrize(
+    "inventory",
+    [
+        Inventory(),
+        Inventory(generation=3, problem="the driver is not loaded"),
+        Inventory(generation=3, missing=(MissingGpu(index=0, reason="it fell off the bus"),)),
+    ],
+    ids=["not-looked-at-yet", "no-driver", "all-lost"],
+)
+def test_gpus_that_cannot_be_read_leave_the_labels_as_they_were(inventory: Inventory) -> None:
+    assert labels(inventory) is None
+
+
+def test_a_gpu_that_is_missing_is_not_counted_and_takes_no_other_label() -> None:
+    whole = said(node(*copies(8)))
+    without_one = Inventory(generation=2, gpus=copies(8)[:7], missing=(MissingGpu(index=7, reason="lost"),))
+    assert said(without_one) == {**whole, "gpu.count": "7"}
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TITAN X (Pascal)", "TITAN-X-Pascal"),
+        ("X9SRA/X9SRA-3", "X9SRAX9SRA-3"),
+        ("NVIDIA H100 80GB HBM3", "NVIDIA-H100-80GB-HBM3"),
+        ("NVIDIA RTX™ 6000 Ada", "NVIDIA-RTX-6000-Ada"),
+        ("Quadro  RTX\t6000", "Quadro-RTX6000"),
+        (" ProLiant DL380 Gen11. ", "ProLiant-DL380-Gen11"),
+        ("_-Machine-_", "Machine"),
+        ("A" * 80, "A" * 63),
+        ("A" * 62 + " B", "A" * 62),
+        ("x" * 80 + ".", "x" * 63),
+        ("", None),
+        ("()", None),
+        ("...", None),
+        ("温", None),
+    ],
+)
+def test_a_name_becomes_a_value_that_kubernetes_takes(name: str, value: str | None) -> None:
+    assert label_value(name) == value
+
+
+def test_a_name_of_which_nothing_is_left_costs_its_own_label_and_no_other() -> None:
+    whole = said(node(*copies(2)))
+    found = said(node(*copies(2, like=replace(H200, product="( )"))), machine="///")
+    assert found == {key: value for key, value in whole.items() if key != "gpu.product"}
+
+
+@given(
+    products=st.lists(st.text(max_size=90), min_size=1, max_size=4),
+    machine=st.text(max_size=90),
+    version=st.text(max_size=70),
+    domain=st.text(max_size=70),
+)
+def test_no_text_from_outside_makes_an_illegal_label_or_takes_a_good_one(
+    products: list[str], machine: str, version: str, domain: str
+) -> None:
+    gpus = [
+        replace(one, product=product, nvlink_domain=domain)
+        for one, product in zip(copies(len(products)), products, strict=True)
+    ]
+    found = said(node(*gpus, driver=DriverInfo(version=version, cuda=version)), machine=machine)
+    for key, value in found.items():
+        assert NAME.fullmatch(key), key
+        assert NAME.fullmatch(value), value
+    assert found["gpu.count"] == str(len(products))
+    assert found["gpu.family"] == "hopper"
+
+
+@given(st.text(alphabet="ABC123 -_.", min_size=1, max_size=40).filter(lambda text: text.strip("-_. ") == text))
+def test_a_name_that_is_legal_but_for_its_spaces_keeps_all_its_characters(name: str) -> None:
+    assert label_value(name) == "-".join(name.split())
+
+
+# Several models
+
+
+def test_models_that_differ_are_counted_each_and_none_is_called_the_product() -> None:
+    l4 = replace(H200, product="NVIDIA L4", memory=23034 << 20, partition_mode=None)
+    found = said(node(*copies(2), *copies(3, like=l4, start=2)))
+    assert "gpu.product" not in found
+    assert "gpu.memory" not in found
+    assert {key: value for key, value in found.items() if "NVIDIA" in key} == {
+        "gpu.NVIDIA-H200.count": "2",
+        "gpu.NVIDIA-H200.memory": "143771",
+        "gpu.NVIDIA-L4.count": "3",
+        "gpu.NVIDIA-L4.memory": "23034",
+    }
+    assert found["gpu.count"] == "5"
+
+
+def test_what_different_models_have_in_common_is_said_of_the_node() -> None:
+    h100 = replace(H200, product="NVIDIA H100 80GB HBM3", memory=81559 << 20)
+    found = said(node(*copies(1), *copies(1, like=h100, start=1)))
+    assert (found["gpu.family"], found["gpu.compute.major"], found["mig.capable"]) == ("hopper", "9", "true")
+
+
+def test_cards_of_one_name_with_16_and_32_gb_have_the_product_and_no_memory() -> None:
+    small, large = (replace(H200, product="Tesla V100", memory=size << 30) for size in (16, 32))
+    found = said(node(*copies(1, like=small), *copies(1, like=large, start=1)))
+    assert found["gpu.product"] == "Tesla-V100"
+    assert "gpu.memory" not in found
+
+
+@given(st.permutations(range(4)))
+def test_the_order_in_which_gpus_are_found_changes_no_label(order: list[int]) -> None:
+    gpus = [
+        replace(one, product=product)
+        for one, product in zip(copies(4), ["NVIDIA L4", "NVIDIA L40S", "NVIDIA L4", "Tesla T4"], strict=True)
+    ]
+    assert said(node(*(gpus[place] for place in order))) == said(node(*gpus))
+
+
+def test_long_models_that_begin_alike_are_counted_together_under_a_key_that_fits() -> None:
+    gpus = [replace(one, product="M" * 60 + last) for one, last in zip(copies(3), "aab", strict=True)]
+    assert said(node(*gpus))[f"gpu.{'M' * 52}.count"] == "3"
+
+
+# MIG
+
+
+@pytest.mark.parametrize("mode", list(PartitionMode))
+def test_a_gpu_that_can_be_partitioned_is_capable_whatever_its_mode(mode: PartitionMode) -> None:
+    off, other = copies(2)
+    assert said(node(replace(off, partition_mode=None), replace(other, partition_mode=mode)))["mig.capable"] == "true"
+
+
+def test_a_change_of_the_mig_mode_changes_no_label() -> None:
+    first, *rest = copies(4)
+    seen = [said(node(replace(first, partition_mode=mode), *rest)) for mode in PartitionMode]
+    assert all(found == said(node(*copies(4))) for found in seen)
+
+
+@pytest.mark.parametrize(("strategy", "value"), [("none", None), ("single", "single"), ("mixed", "mixed")])
+def test_only_a_strategy_that_offers_mig_devices_is_named(
+    strategy: Literal["none", "single", "mixed"], value: str | None
+) -> None:
+    found = labels(node(H200), mig_strategy=strategy)
+    assert found is not None
+    assert found.get("nvidia.com/mig.strategy") == value
+
+
+# Facts about the hardware
+
+
+@pytest.mark.parametrize(
+    ("capability", "family"),
+    [
+        ((3, 5), "kepler"),
+        ((5, 2), "maxwell"),
+        ((6, 1), "pascal"),
+        ((7, 0), "volta"),
+        ((7, 2), "volta"),
+        ((7, 5), "turing"),
+        ((8, 0), "ampere"),
+        ((8, 7), "ampere"),
+        ((8, 9), "ada-lovelace"),
+        ((9, 0), "hopper"),
+        ((10, 3), "blackwell"),
+        ((12, 1), "blackwell"),
+        ((13, 0), "rubin"),
+        ((11, 0), None),
+        ((4, 0), None),
+        ((99, 0), None),
+    ],
+)
+def test_the_family_follows_from_the_compute_capability(capability: tuple[int, int], family: str | None) -> None:
+    major, minor = capability
+    found = said(node(replace(H200, compute_capability=ComputeCapability(major=major, minor=minor))))
+    assert found.get("gpu.family") == family
+    assert (found["gpu.compute.major"], found["gpu.compute.minor"]) == (str(major), str(minor))
+
+
+@pytest.mark.parametrize(
+    ("classes", "mode"),
+    [
+        ([COMPUTE, COMPUTE], "compute"),
+        ([GRAPHICS, GRAPHICS], "graphics"),
+        ([COMPUTE, None], "compute"),
+        ([COMPUTE, GRAPHICS], None),
+        ([0x038000, 0x038000], None),
+        ([None, None], None),
+        ([], None),
+    ],
+)
+def test_the_mode_is_named_where_all_gpus_are_of_one_class(classes: list[int | None], mode: str | None) -> None:
+    found = labels(node(*copies(2)), pci_classes=classes)
+    assert found is not None
+    assert found.get("nvidia.com/gpu.mode") == mode
+
+
+@pytest.mark.parametrize(
+    ("domains", "clique"),
+    [
+        (["abc.1", "abc.1"], "abc.1"),
+        (["abc.1", None], "abc.1"),
+        (["abc.1", "abc.2"], None),
+        ([None, None], None),
+        (["x" * 64, "x" * 64], None),
+    ],
+)
+def test_the_clique_is_named_where_all_gpus_that_joined_one_agree(
+    domains: list[str | None], clique: str | None
+) -> None:
+    gpus = [replace(one, nvlink_domain=domain) for one, domain in zip(copies(2), domains, strict=True)]
+    assert said(node(*gpus)).get("gpu.clique") == clique
+
+
+def test_a_version_of_two_parts_has_no_revision() -> None:
+    found = said(node(H200, driver=DriverInfo(version="535.129")))
+    assert (found["cuda.driver-version.full"], found["cuda.driver-version.minor"]) == ("535.129", "129")
+    assert not {"cuda.driver-version.revision", "cuda.driver.rev"} & found.keys()
+
+
+def test_a_minor_cuda_version_above_nine_stays_whole() -> None:
+    assert said(node(H200, driver=DriverInfo(cuda="12.10")))["cuda.runtime-version.minor"] == "10"
+
+
+def test_a_driver_that_does_not_say_its_version_has_no_version_labels() -> None:
+    assert not [key for key in said(node(H200)) if key.startswith("cuda.")]
+
+
+def test_an_odd_version_costs_only_the_part_that_cannot_be_a_label() -> None:
+    found = said(node(H200, driver=DriverInfo(version="580.95-beta!.05")))
+    assert {key: value for key, value in found.items() if key.startswith("cuda.driver-version")} == {
+        "cuda.driver-version.major": "580",
+        "cuda.driver-version.revision": "05",
+    }
