@@ -179,6 +179,13 @@ def _gpu(facts: GpuFacts, names: Names, sysfs: Sysfs) -> Gpu:
         pcie_root=sysfs.pcie_root(facts.pci),
         partition_mode=facts.partition_mode,
         nvlink_domain=facts.nvlink_domain,
+        ecc_enabled=facts.ecc_enabled,
+        addressing_mode=facts.addressing_mode,
+        nvlink_generation=facts.nvlink_generation,
+        power_limit=facts.power_limit,
+        device_id=facts.device_id,
+        serial=facts.serial,
+        vbios=facts.vbios,
     )
 
 

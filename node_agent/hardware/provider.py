@@ -38,6 +38,13 @@ class GpuFacts:
     multiprocessors: int | None = None
     partition_mode: PartitionMode | None = None
     nvlink_domain: str | None = None
+    ecc_enabled: bool | None = None
+    addressing_mode: str | None = None
+    nvlink_generation: int | None = None
+    power_limit: int | None = None
+    device_id: int | None = None
+    serial: str | None = None
+    vbios: str | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -34,6 +34,9 @@ class ComputeCapability:
         return f"{self.major}.{self.minor}"
 
 
+_LEAST = {"index": 0, "minor": 0, "numa_node": 0, "memory": 1, "multiprocessors": 1, "power_limit": 1, "device_id": 0}
+
+
 class PartitionMode(StrEnum):
     """Whether a GPU is cut into partitions (MIG devices); a change may wait for the GPU to be idle or reset."""
 
@@ -56,7 +59,9 @@ class Gpu:
     the device node ``/dev/nvidia<minor>``. ``memory`` is in bytes, ``multiprocessors`` a count. ``numa_node`` and
     ``pcie_root`` come from sysfs and are None where the platform has none. ``partition_mode`` is None where the GPU
     cannot be partitioned. ``nvlink_domain`` names the NVLink domain over several nodes that the GPU has joined, as
-    ``<cluster>.<clique>``: GPUs of one domain reach each other over NVLink whatever node they are in.
+    ``<cluster>.<clique>``: GPUs of one domain reach each other over NVLink whatever node they are in. ``power_limit``
+    is in watts and the one that is set now; ``device_id`` is PCI's; ``addressing_mode`` says in NVML's words (``ATS``,
+    ``HMM``, ``None``) how the GPU shares addresses with the CPU: under ``ATS`` their memories are coherent.
     """
 
     uuid: GpuUuid
@@ -74,12 +79,19 @@ class Gpu:
     pcie_root: str | None = None
     partition_mode: PartitionMode | None = None
     nvlink_domain: str | None = None
+    ecc_enabled: bool | None = None
+    addressing_mode: str | None = None
+    nvlink_generation: int | None = None
+    power_limit: int | None = None
+    device_id: int | None = None
+    serial: str | None = None
+    vbios: str | None = None
 
     def __post_init__(self) -> None:
         device_name(self.name)
         if not self.uuid:
             raise ValueError("a GPU needs a UUID")
-        for what, least in (("index", 0), ("minor", 0), ("numa_node", 0), ("memory", 1), ("multiprocessors", 1)):
+        for what, least in _LEAST.items():
             value = getattr(self, what)
             if value is not None and value < least:
                 raise ValueError(f"{self.name}: {what} cannot be {value}; leave out what is unknown")

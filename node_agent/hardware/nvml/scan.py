@@ -53,6 +53,24 @@ _CORES = {(6, 0): 64, (6, 1): 128, (7, 0): 64, (7, 5): 64, (8, 0): 64} | {
     capability: 128 for capability in ((8, 6), (8, 7), (8, 9), (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1))
 }
 
+_ADDRESSING_MODES = {
+    pynvml.NVML_DEVICE_ADDRESSING_MODE_NONE: "None",
+    pynvml.NVML_DEVICE_ADDRESSING_MODE_HMM: "HMM",
+    pynvml.NVML_DEVICE_ADDRESSING_MODE_ATS: "ATS",
+}
+
+# NVML counts versions, of which some generations have two.
+_NVLINK_GENERATIONS = {
+    pynvml.NVML_NVLINK_VERSION_1_0: 1,
+    pynvml.NVML_NVLINK_VERSION_2_0: 2,
+    pynvml.NVML_NVLINK_VERSION_2_2: 2,
+    pynvml.NVML_NVLINK_VERSION_3_0: 3,
+    pynvml.NVML_NVLINK_VERSION_3_1: 3,
+    pynvml.NVML_NVLINK_VERSION_4_0: 4,
+    pynvml.NVML_NVLINK_VERSION_5_0: 5,
+    pynvml.NVML_NVLINK_VERSION_6_0: 6,
+}
+
 # A DGX Station has a board that drives its monitor: nobody's work belongs there, and others' tools skip it, too.
 _DISPLAY_ONLY = "DGX Display"
 
@@ -150,6 +168,14 @@ def _multiprocessors(calls: Calls, handle: Handle) -> int | None:
     return cores // each if each else None
 
 
+def _nvlink_generation(calls: Calls, handle: Handle) -> int | None:
+    """That of the first link which tells; boards have gaps in the numbers of their links."""
+    versions = (
+        calls.optional(pynvml.nvmlDeviceGetNvLinkVersion, handle, link) for link in range(pynvml.NVML_NVLINK_MAX_LINKS)
+    )
+    return next((_NVLINK_GENERATIONS[version] for version in versions if version in _NVLINK_GENERATIONS), None)
+
+
 _VERSIONS: Mapping[str, Callable[[Calls], str]] = {
     "version": lambda calls: calls.text(pynvml.nvmlSystemGetDriverVersion),
     "cuda": _cuda,
@@ -166,4 +192,11 @@ _QUERIES: Mapping[str, Query] = {
     "multiprocessors": _multiprocessors,
     "partition_mode": partition_mode,
     "nvlink_domain": nvlink_domain,
+    "ecc_enabled": lambda calls, handle: bool(calls(pynvml.nvmlDeviceGetEccMode, handle)[0]),
+    "addressing_mode": lambda calls, handle: _ADDRESSING_MODES.get(calls(pynvml.nvmlDeviceGetAddressingMode, handle)),
+    "nvlink_generation": _nvlink_generation,
+    "power_limit": lambda calls, handle: calls(pynvml.nvmlDeviceGetPowerManagementLimit, handle) // 1000 or None,
+    "device_id": lambda calls, handle: calls(pynvml.nvmlDeviceGetPciInfo, handle).pciDeviceId >> 16,
+    "serial": lambda calls, handle: calls.text(pynvml.nvmlDeviceGetSerial, handle) or None,
+    "vbios": lambda calls, handle: calls.text(pynvml.nvmlDeviceGetVbiosVersion, handle) or None,
 }

@@ -58,12 +58,27 @@ def test_a_gpu_whose_hardware_tells_nothing_more_is_fine() -> None:
         "pcie_root",
         "partition_mode",
         "nvlink_domain",
+        "ecc_enabled",
+        "addressing_mode",
+        "nvlink_generation",
+        "power_limit",
+        "device_id",
+        "serial",
+        "vbios",
     ]
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("index", -1), ("minor", -1), ("numa_node", -1), ("memory", 0), ("memory", -1), ("multiprocessors", 0)],
+    [
+        ("index", -1),
+        ("minor", -1),
+        ("numa_node", -1),
+        ("memory", 0),
+        ("memory", -1),
+        ("multiprocessors", 0),
+        ("power_limit", 0),
+    ],
 )
 def test_an_impossible_figure_is_an_error_that_names_gpu_and_figure(field: str, value: int) -> None:
     with pytest.raises(ValueError, match=rf"gpu-0: {field} cannot be {value}; leave out what is unknown"):

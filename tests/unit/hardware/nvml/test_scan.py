@@ -28,6 +28,12 @@ QUERIES = {
     "nvmlDeviceGetNumGpuCores": "multiprocessors",
     "nvmlDeviceGetMigMode": "partition_mode",
     "nvmlDeviceGetMemoryInfo_v2": "memory",
+    "nvmlDeviceGetEccMode": "ecc_enabled",
+    "nvmlDeviceGetAddressingMode": "addressing_mode",
+    "nvmlDeviceGetNvLinkVersion": "nvlink_generation",
+    "nvmlDeviceGetPowerManagementLimit": "power_limit",
+    "nvmlDeviceGetSerial": "serial",
+    "nvmlDeviceGetVbiosVersion": "vbios",
 }
 
 
@@ -65,6 +71,13 @@ def test_every_fact_of_a_gpu_is_read(session: Session, node: SimulatedNode) -> N
         memory=150754820096,
         multiprocessors=132,
         partition_mode=PartitionMode.DISABLED,
+        ecc_enabled=True,
+        addressing_mode="None",
+        nvlink_generation=4,
+        power_limit=700,
+        device_id=0x2335,
+        serial=node.faults.gpu(0).serial,
+        vbios="96.00.A5.00.03",
     )
     assert facts.pci == "0000:1b:00.0"
 
@@ -114,6 +127,26 @@ def test_an_unsupported_query_leaves_its_attribute_out_without_a_failure(
     assert differences(before, after).keys() == {attribute}
     if attribute != "product":
         assert getattr(after, attribute) is None
+
+
+@pytest.mark.parametrize(
+    ("profile", "generation", "mode"),
+    [("gb200-4", 5, "ATS"), ("v100-8", 2, "None"), ("a100-80gb-8", 3, "None"), ("l4-2", None, "None")],
+)
+def test_a_gpu_tells_the_generation_of_its_nvlinks_and_whether_it_is_coherent(
+    tmp_path: Path, profile: str, generation: int | None, mode: str
+) -> None:
+    for gpu in scan_once(load_profile(profile), tmp_path).gpus:
+        assert (gpu.nvlink_generation, gpu.addressing_mode) == (generation, mode)
+
+
+def test_a_nvlink_that_does_not_answer_leaves_the_generation_to_the_next_one(
+    session: Session, node: SimulatedNode
+) -> None:
+    real = pynvml.nvmlDeviceGetNvLinkVersion
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pynvml, "nvmlDeviceGetNvLinkVersion", lambda handle, link: real(handle, link) if link > 2 else 0)
+        assert {gpu.nvlink_generation for gpu in scan(session).gpus} == {4}
 
 
 def test_a_gpu_whose_name_cannot_be_read_goes_by_its_pci_device(session: Session, node: SimulatedNode) -> None:
