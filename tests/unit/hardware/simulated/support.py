@@ -6,7 +6,7 @@ import msgspec
 import pynvml
 
 from node_agent.hardware.simulated import load_profile
-from node_agent.hardware.simulated.profile import NodeProfile
+from node_agent.hardware.simulated.profile import NodeProfile, NvLinks
 
 EVERY_PROFILE = (
     "a100-40gb-16",
@@ -47,7 +47,7 @@ def c_call(name: str, *arguments: Any) -> int:
 
 
 def profile_of_one(board: str) -> NodeProfile:
-    """A shipped profile cut down to the first GPU of the given board, without links."""
+    """A shipped profile cut down to the first GPU of the given board, on bare metal and without links."""
     for name in EVERY_PROFILE:
         profile = load_profile(name)
         for place in profile.gpus:
@@ -57,4 +57,4 @@ def profile_of_one(board: str) -> NodeProfile:
 
 
 def _alone(profile: NodeProfile, place: Any) -> NodeProfile:
-    return msgspec.structs.replace(profile, gpus=(place,), nvlink=type(profile.nvlink)())
+    return msgspec.structs.replace(profile, gpus=(place,), nvlink=NvLinks(), virtualization="none")
