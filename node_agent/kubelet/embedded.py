@@ -183,16 +183,15 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         return sorted(self.view(resource).healthy - taken)
 
     async def _watch_registry(self) -> None:
-        """Ask each socket that appears in the registry what it stands for, and take it if it is a device plugin."""
-        known: set[Path] = set()
+        """Ask each socket that appears in the registry what it stands for, and take it; again until that works."""
+        taken: set[Path] = set()
         while self.registry is not None:
             present = {path for path in self.registry.glob("*.sock") if not path.name.startswith(".")}
-            for socket in sorted(present - known):
-                await self._take_announced(socket)
-            known = present
+            taken &= present
+            taken |= {socket for socket in sorted(present - taken) if await self._take_announced(socket)}
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _take_announced(self, socket: Path) -> None:
+    async def _take_announced(self, socket: Path) -> bool:
         async with aio.insecure_channel(f"unix:{socket}") as channel:
             registrar = registration_rpc.RegistrationStub(channel)
             try:
@@ -204,8 +203,9 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
                     error = str(refusal)
                 status = registration_wire.RegistrationStatus(plugin_registered=not error, error=error)
                 await registrar.NotifyRegistrationStatus(status, timeout=5)
+                return not error
             except aio.AioRpcError:
-                return  # gone again, or not answering: the next look finds it if it is there
+                return False  # gone again, or not answering
 
     async def _follow(self, resource: str, endpoint: str, channel: aio.Channel) -> None:
         """Take in the plugin's lists until its stream ends."""
