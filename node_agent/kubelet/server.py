@@ -43,7 +43,8 @@ async def serving(
             remove_own(path, own)
     finally:
         await server.stop(grace)
-        remove_own(hidden, identity(hidden))
+        if hidden.is_socket():
+            hidden.unlink(missing_ok=True)
 
 
 def _hidden(path: Path) -> Path:
