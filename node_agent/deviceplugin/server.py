@@ -99,14 +99,15 @@ class DevicePluginServer:
         with suppress(TimeoutError):
             async with asyncio.timeout(STREAM_SECONDS):
                 await _opened(servicer.streams)
-        while True:
-            if self._route.kubelet() != kubelet:
-                return "the kubelet went or restarted"
-            if identity(path) != own:
-                return "the plugin's socket was removed"
-            if servicer.streams.value == 0:
-                return "the kubelet closed its stream, or never opened one"
+        while servicer.streams.value:
+            # While the kubelet's socket is missing nobody can register again, so the stream is held on to.
+            if (now := self._route.kubelet()) is not None:
+                if now != kubelet:
+                    return "the kubelet restarted"
+                if identity(path) != own:
+                    return "the plugin's socket was removed"
             await asyncio.sleep(LOOK_SECONDS)
+        return "the kubelet closed its stream, or never opened one"
 
     def _stand(self, phase: Phase, detail: str, counts: bool = False) -> None:
         count = self.registration.value.count + counts

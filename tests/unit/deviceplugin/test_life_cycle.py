@@ -79,6 +79,18 @@ async def test_a_socket_wiped_without_a_kubelet_restart_is_made_again(world: Wor
         assert (await kubelet.until(RESOURCE, allocatable=8)).endpoint != view.endpoint
 
 
+async def test_a_stream_is_held_on_to_while_no_socket_of_a_kubelet_allows_another(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=8)
+        for path in kubelet.folder.glob("*.sock"):
+            path.unlink()
+        await asyncio.sleep(1.2)
+        view = kubelet.view(RESOURCE)
+        assert (view.allocatable, view.registrations) == (8, 1)
+
+
 async def test_a_stream_that_the_kubelet_drops_is_registered_again(world: World, kubelet: EmbeddedKubelet) -> None:
     async with kubelet.running(), served(world, kubelet):
         await kubelet.until(RESOURCE, allocatable=8)
