@@ -4,66 +4,20 @@ The agent runs on the node with its default paths, over a simulated node with ei
 """
 
 import hashlib
-import json
-import re
 import signal
-import sys
-from pathlib import Path
 
 import pytest
 
-from node_agent.cdi.names import KIND, file_name
-from tests.node.rig.api import Object
+from tests.node.agent import GPU, allocated, gpu_pod, minors, offered, simulate, sockets, spec_of, start
 from tests.node.rig.node import RealNode
-from tests.node.rig.pods import busybox_pod
 from tests.node.rig.program import Program
-from tests.node.rig.waiting import wait_until
 
 pytestmark = pytest.mark.node
-
-GPU = "nvidia.com/gpu"
-AGENT = [str(Path(sys.executable).with_name("node-agent")), "run", "--simulate", "h200-8", "--log-level", "debug"]
-
-
-def start(node: RealNode) -> Program:
-    """Start the agent and await that the kubelet has all its devices, not only remembers those of an earlier agent."""
-    agent = node.machine.start("agent", AGENT, environment={"NODE_NAME": node.name})
-    wait_until("the agent has registered", lambda: " registered " in agent.text(), timeout=20)
-    offered(node, 8)
-    return agent
-
-
-def offered(node: RealNode, count: int) -> None:
-    wait_until(f"{count} {GPU} are allocatable", lambda: node.allocatable(GPU) == count, timeout=30)
 
 
 @pytest.fixture
 def agent(node: RealNode) -> Program:
     return start(node)
-
-
-def simulate(node: RealNode, *arguments: str) -> None:
-    node.machine.run([AGENT[0], "simulate", *arguments])
-
-
-def allocated(agent: Program) -> list[list[str]]:
-    """The UUIDs of each allocation, from the agent's log."""
-    return [found.split(",") for found in re.findall(r"allocated .*?devices=(\S+)", agent.text())]
-
-
-def spec_of(node: RealNode) -> Object:
-    spec: Object = json.loads((node.cdi_folder / file_name(KIND)).read_text())
-    return spec
-
-
-def minors(node: RealNode, uuids: list[str]) -> set[str]:
-    """The GPUs' own device nodes, as the CDI spec has them."""
-    devices = {device["name"]: device["containerEdits"]["deviceNodes"] for device in spec_of(node)["devices"]}
-    return {one["path"] for uuid in uuids for one in devices[uuid] if one["path"].startswith("/dev/nvidia")}
-
-
-def gpu_pod(name: str, count: int, script: str = "sleep 1000000") -> Object:
-    return busybox_pod(name, script, limits={GPU: count})
 
 
 def test_a_pod_sees_exactly_the_two_gpus_that_the_agent_chose(node: RealNode, agent: Program) -> None:
@@ -148,8 +102,7 @@ def test_a_killed_agent_leaves_running_pods_untouched_and_comes_back(node: RealN
     assert node.pods.container_id(pod) == before
     node.pods.run(gpu_pod("next", 6))
     assert not set(held) & set(allocated(again)[0])
-    sockets = [path.name for path in node.device_plugins.glob("node-agent-*.sock")]
-    assert len(sockets) == 1
+    assert len(sockets(node.device_plugins)) == 1
 
 
 def test_a_gpu_with_a_fatal_xid_is_withdrawn_and_comes_back(node: RealNode, agent: Program) -> None:
@@ -163,5 +116,5 @@ def test_a_gpu_with_a_fatal_xid_is_withdrawn_and_comes_back(node: RealNode, agen
 
 def test_an_agent_that_ends_in_order_leaves_no_socket(node: RealNode, agent: Program) -> None:
     assert agent.stop(signal.SIGTERM) == 0
-    assert not list(node.device_plugins.glob("node-agent-*.sock"))
+    assert not sockets(node.device_plugins)
     start(node)

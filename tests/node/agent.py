@@ -1,0 +1,145 @@
+"""The agent as a program on the real node: starting it, breaking its GPUs, and what node and kubelet say of its work.
+
+It runs over a simulated node, with its default paths unless a test gives it settings.
+"""
+
+import json
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+from typing import Any, TypeVar
+
+import grpc
+import yaml
+
+from node_agent.cdi.names import KIND, file_name
+from node_agent.wire import podresources_v1_pb2 as wire
+from tests.node.rig.api import Object
+from tests.node.rig.node import RealNode
+from tests.node.rig.pods import busybox_pod
+from tests.node.rig.program import Program
+from tests.node.rig.waiting import wait_until
+
+GPU = "nvidia.com/gpu"
+PROGRAM = str(Path(sys.executable).with_name("node-agent"))
+
+T = TypeVar("T")
+
+
+def launch(node: RealNode, settings: Object | None = None, *, name: str = "agent", profile: str = "h200-8") -> Program:
+    """Start the agent and wait for nothing. ``settings`` are those of its file, ``name`` names its log."""
+    command = [PROGRAM, "run", "--simulate", profile, "--log-level", "debug"]
+    if settings is not None:
+        file = node.machine.folder / f"{name}.yaml"
+        file.write_text(yaml.safe_dump({"version": "v1"} | settings))
+        command += ["--config", str(file)]
+    return node.machine.start(name, command, environment={"NODE_NAME": node.name})
+
+
+def start(
+    node: RealNode,
+    settings: Object | None = None,
+    *,
+    name: str = "agent",
+    profile: str = "h200-8",
+    offers: Mapping[str, int] | None = None,
+) -> Program:
+    """Start the agent and await that the kubelet has its devices, not only remembers those of an earlier agent.
+
+    ``offers`` is what shall be allocatable then, by resource: eight GPUs unless a test says otherwise.
+    """
+    agent = launch(node, settings, name=name, profile=profile)
+    for resource, count in (offers or {GPU: 8}).items():
+        registered(agent, resource)
+        offered(node, count, resource)
+    return agent
+
+
+def registered(agent: Program, resource: str = GPU, times: int = 1) -> None:
+    """Await that the agent has registered a resource so often since its start."""
+    wait_until(f"{resource} is registered", lambda: registrations(agent, resource) >= times, timeout=20, every=0.05)
+
+
+def registrations(agent: Program, resource: str = GPU) -> int:
+    agent.require_running()
+    return len(re.findall(rf" registered .*?resource={re.escape(resource)}\b", agent.text()))
+
+
+def offered(node: RealNode, count: int, resource: str = GPU) -> None:
+    """Await that the node's status has so many allocatable."""
+    wait_until(f"{count} {resource} are allocatable", lambda: node.allocatable(resource) == count)
+
+
+def healthy_at_kubelet(node: RealNode, resource: str = GPU) -> frozenset[str]:
+    """The ids that the kubelet would give out now or holds for pods; its own word, ahead of the node's status."""
+    with grpc.insecure_channel(f"unix:{node.pod_resources_socket}") as channel:
+        ask = channel.unary_unary(
+            "/v1.PodResourcesLister/GetAllocatableResources",
+            request_serializer=wire.AllocatableResourcesRequest.SerializeToString,
+            response_deserializer=wire.AllocatableResourcesResponse.FromString,
+        )
+        answer = ask(wire.AllocatableResourcesRequest(), timeout=5)
+    return frozenset(
+        name for devices in answer.devices if devices.resource_name == resource for name in devices.device_ids
+    )
+
+
+def simulate(node: RealNode, *arguments: str) -> None:
+    """Break the simulated node of the running agent, or mend it."""
+    node.machine.run([PROGRAM, "simulate", *arguments])
+
+
+def allocated(agent: Program) -> list[list[str]]:
+    """The UUIDs of each allocation, from the agent's log."""
+    return [found.split(",") for found in re.findall(r"allocated .*?devices=(\S+)", agent.text())]
+
+
+def sockets(folder: Path) -> set[str]:
+    """The names of the agent's sockets in a folder."""
+    return {path.name for path in folder.glob("node-agent-*.sock")}
+
+
+def spec_of(node: RealNode) -> Object:
+    """The agent's CDI spec."""
+    spec: Object = json.loads((node.cdi_folder / file_name(KIND)).read_text())
+    return spec
+
+
+def minors(node: RealNode, uuids: list[str]) -> set[str]:
+    """The GPUs' own device nodes, as the CDI spec has them."""
+    devices = {device["name"]: device["containerEdits"]["deviceNodes"] for device in spec_of(node)["devices"]}
+    return {one["path"] for uuid in uuids for one in devices[uuid] if one["path"].startswith("/dev/nvidia")}
+
+
+def gpu_pod(name: str, count: int, script: str = "sleep 1000000", *, resource: str = GPU, **spec: Any) -> Object:
+    return busybox_pod(name, script, limits={resource: count}, **spec)
+
+
+@contextmanager
+def watched(read: Callable[[], T], every: float = 0.1) -> Iterator[set[T]]:
+    """Everything that ``read`` answers while the block runs, asked every so many seconds in a thread of its own."""
+    seen: set[T] = set()
+    ended = Event()
+
+    def look() -> None:
+        while not ended.wait(every):
+            seen.add(read())
+
+    with ThreadPoolExecutor(1) as pool:
+        looks = pool.submit(look)
+        try:
+            yield seen
+        finally:
+            ended.set()
+        looks.result()
+
+
+def seconds_until(condition: Callable[[], object], since: float, timeout: float = 60) -> float:
+    """Await a condition, looked at every 20 ms; how long after ``since``, of the monotonic clock, it was met."""
+    wait_until("a condition whose time is measured", condition, timeout=timeout, every=0.02)
+    return time.monotonic() - since
