@@ -10,6 +10,8 @@ from node_agent.model.inventory import Inventory
 from node_agent.topology.preferred import DeviceId, Pool
 from node_agent.topology.score import scores
 
+NONE_CLAIMED: Mapping[GpuUuid, str] = {}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfferedDevice:
@@ -50,12 +52,15 @@ def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice]) -> Pool:
 
 
 def whole_gpus(
-    gpus: Iterable[Gpu], health: HealthReport, reachable: Collection[GpuUuid] | None
+    gpus: Iterable[Gpu],
+    health: HealthReport,
+    reachable: Collection[GpuUuid] | None,
+    claimed: Mapping[GpuUuid, str] = NONE_CLAIMED,
 ) -> tuple[OfferedDevice, ...]:
     """Each of these GPUs as a device of its own, named by UUID; one in MIG mode cannot be used as a whole.
 
     ``reachable`` are the GPUs that a container can be given (those of the CDI spec), or None where that needs no
-    preparation.
+    preparation. ``claimed`` are those that were given out through the other front door, with who has them.
     """
     return tuple(
         OfferedDevice(
@@ -63,7 +68,7 @@ def whole_gpus(
             gpu=gpu.uuid,
             index=gpu.index,
             numa_node=gpu.numa_node,
-            trouble=_trouble(gpu.uuid, health) or _unreachable(gpu.uuid, reachable),
+            trouble=_trouble(gpu.uuid, health) or claimed.get(gpu.uuid) or _unreachable(gpu.uuid, reachable),
         )
         for gpu in gpus
         if not _partitioned(gpu)

@@ -4,7 +4,7 @@ The kubelet calls from its main loop and sets no time limit for GetPreferredAllo
 look-ups in memory.
 """
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 import grpc
@@ -21,6 +21,9 @@ from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 Give = Callable[[Sequence[OfferedDevice]], Answer]
 """How a container gets the devices."""
 
+Take = Callable[[str, Sequence[OfferedDevice]], Awaitable[None]]
+"""Holds devices of a resource for a pod; raises AllocationError where somebody else has one."""
+
 # The kubelet receives no larger message.
 LIST_LIMIT = 4 * 1024 * 1024
 
@@ -30,9 +33,10 @@ log = Log(__name__)
 class Servicer(rpc.DevicePluginServicer):
     """Serves one resource until ``close``; ``streams`` counts the open lists."""
 
-    def __init__(self, offer: Latest[Offer], give: Give) -> None:
+    def __init__(self, offer: Latest[Offer], give: Give, take: Take) -> None:
         self._offer = offer
         self._give = give
+        self._take = take
         self._closed = Latest(False)
         self.streams = Latest(0)
 
@@ -64,7 +68,7 @@ class Servicer(rpc.DevicePluginServicer):
 
     async def Allocate(self, request: wire.AllocateRequest, context: Any) -> wire.AllocateResponse:
         try:
-            answers = [self._allocate(part.devices_ids) for part in request.container_requests]
+            answers = [await self._allocate(part.devices_ids) for part in request.container_requests]
         except AllocationError as error:
             log.error("allocation refused", reason=error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -89,9 +93,10 @@ class Servicer(rpc.DevicePluginServicer):
         log.debug("preferred", resource=offer.resource, size=part.allocation_size, devices=choice.ids)
         return choice.ids
 
-    def _allocate(self, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
+    async def _allocate(self, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
         offer = self._offer.value
         devices = [_usable(offer, device_id) for device_id in sorted(ids)]
+        await self._take(offer.resource, devices)
         answer = self._give(devices)
         log.info("allocated", resource=offer.resource, devices=[device.id for device in devices], cdi=answer.cdi_names)
         return container_response(answer)

@@ -16,8 +16,8 @@ RECEIVE_LIMIT = 16 * 1024 * 1024
 TIMEOUT_SECONDS = 5.0
 
 
-async def held_devices(socket: Path, resource: str) -> frozenset[str]:
-    """The ids of a resource's devices that pods hold at this moment.
+async def held_devices(socket: Path) -> dict[str, frozenset[str]]:
+    """The ids of the devices that pods hold at this moment, by resource.
 
     The kubelet answers ten calls at once and a hundred a second, for all its clients together: ask seldom.
 
@@ -31,14 +31,10 @@ async def held_devices(socket: Path, resource: str) -> frozenset[str]:
                 wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS
             )
         except aio.AioRpcError as error:
-            raise KubeletError(
-                f"the kubelet does not tell who holds devices, on {socket}: {describe(error)}"
-            ) from error
-    containers = (container for pod in answer.pod_resources for container in pod.containers)
-    return frozenset(
-        name
-        for container in containers
-        for devices in container.devices
-        if devices.resource_name == resource
-        for name in devices.device_ids
-    )
+            raise KubeletError(f"the kubelet does not tell on {socket} who holds what: {describe(error)}") from error
+    held: dict[str, set[str]] = {}
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            for devices in container.devices:
+                held.setdefault(devices.resource_name, set()).update(devices.device_ids)
+    return {resource: frozenset(ids) for resource, ids in held.items()}

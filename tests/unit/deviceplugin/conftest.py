@@ -1,12 +1,13 @@
 """A node with GPUs, a kubelet in a temporary folder, and a device plugin between the two."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from node_agent.allocation.grants import Grant
 from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.answer import Answer, Naming, answer
 from node_agent.deviceplugin.offer import OfferedDevice
@@ -56,16 +57,21 @@ class World:
     cdi: Latest[Published] | None = None
     selection: Selection = field(default_factory=Selection)
     held: Collection[str] | None = ()
+    grants: Latest[Mapping[str, Grant]] = field(default_factory=lambda: Latest({}))
+    taken: list[tuple[str, list[str]]] = field(default_factory=list)
     given: list[Sequence[OfferedDevice]] = field(default_factory=list)
 
     def give(self, devices: Sequence[OfferedDevice]) -> Answer:
         self.given.append(devices)
         return answer(devices, ["cdi-cri"], Naming(qualified=lambda name: f"test.example/gpu={name}"))
 
-    async def who_holds(self, resource: str) -> Collection[str]:
+    async def who_holds(self) -> Mapping[str, Collection[str]]:
         if self.held is None:
             raise KubeletError("nobody tells")
-        return self.held
+        return {RESOURCE: self.held}
+
+    async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        self.taken.append((resource, [device.id for device in devices]))
 
     def plugin(self, folder: Path, resource: str = RESOURCE, route: Route | None = None) -> DevicePlugin:
         return DevicePlugin(
@@ -77,6 +83,8 @@ class World:
             cdi=self.cdi,
             give=self.give,
             held=self.who_holds,
+            grants=self.grants,
+            take=self.take,
             forget_seconds=0.05,
         )
 

@@ -48,10 +48,10 @@ def pod(name: str, *containers: dict[str, list[str]]) -> wire.PodResources:
     )
 
 
-async def ask(folder: Path, lister: Lister, resource: str = "nvidia.com/gpu") -> frozenset[str]:
+async def ask(folder: Path, lister: Lister) -> dict[str, frozenset[str]]:
     socket = folder / "kubelet.sock"
     async with serving(socket, lambda server: rpc.add_PodResourcesListerServicer_to_server(lister, server)):
-        return await held_devices(socket, resource)
+        return await held_devices(socket)
 
 
 async def test_the_devices_of_every_container_of_every_pod_are_held(tmp_path: Path) -> None:
@@ -60,18 +60,21 @@ async def test_the_devices_of_every_container_of_every_pod_are_held(tmp_path: Pa
         pod("b", {"nvidia.com/gpu": ["GPU-4"], "other.com/nic": ["nic-0"]}),
         pod("c", {}),
     ]
-    assert await ask(tmp_path, Lister(pods)) == {"GPU-1", "GPU-2", "GPU-3", "GPU-4"}
+    assert await ask(tmp_path, Lister(pods)) == {
+        "nvidia.com/gpu": {"GPU-1", "GPU-2", "GPU-3", "GPU-4"},
+        "other.com/nic": {"nic-0"},
+    }
 
 
 async def test_a_device_on_two_numa_nodes_is_listed_twice_and_held_once(tmp_path: Path) -> None:
     entry = wire.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-1"])
     pods = [wire.PodResources(containers=[wire.ContainerResources(devices=[entry, entry])])]
-    assert await ask(tmp_path, Lister(pods)) == {"GPU-1"}
+    assert await ask(tmp_path, Lister(pods)) == {"nvidia.com/gpu": {"GPU-1"}}
 
 
 async def test_an_answer_larger_than_grpcs_default_is_taken(tmp_path: Path) -> None:
     ids = [f"GPU-{number:060}" for number in range(100_000)]
-    assert len(await ask(tmp_path, Lister([pod("large", {"nvidia.com/gpu": ids})]))) == 100_000
+    assert len((await ask(tmp_path, Lister([pod("large", {"nvidia.com/gpu": ids})])))["nvidia.com/gpu"]) == 100_000
 
 
 async def test_a_kubelet_that_is_asked_too_often_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -81,4 +84,4 @@ async def test_a_kubelet_that_is_asked_too_often_is_an_error_that_says_so(tmp_pa
 
 async def test_no_kubelet_is_an_error_that_names_the_socket(tmp_path: Path) -> None:
     with pytest.raises(KubeletError, match=str(tmp_path / "none.sock")):
-        await held_devices(tmp_path / "none.sock", "nvidia.com/gpu")
+        await held_devices(tmp_path / "none.sock")

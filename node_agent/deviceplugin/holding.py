@@ -1,0 +1,108 @@
+"""Writes what pods get by their limits into the ledger, and takes it out when no pod has it any more.
+
+The kubelet says when it gives a device out and never when it is given back, so who holds what is asked of it now and
+then. Nothing of it needs to be on disk: after a restart of the agent the kubelet still knows.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from node_agent.allocation.grants import Door, Grant, Hold, Holder
+from node_agent.allocation.ledger import Ledger
+from node_agent.deviceplugin.offer import OfferedDevice
+from node_agent.errors import DeviceHeld, KubeletError
+from node_agent.kit.logs import Log, Steady
+from node_agent.model.gpu import GpuUuid
+
+Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
+"""The ids of the devices that pods hold, by resource; raises KubeletError while nobody tells."""
+
+# A device that was just allocated is not in the kubelet's list before its pod is admitted.
+ADMISSION_SECONDS = 30.0
+
+log = Log(__name__)
+
+
+class LimitDoor:
+    """The ledger's side of the device plugins: ``take`` before a device is given out, ``run`` gives it back.
+
+    ``gpu_of`` finds the GPU of a device by resource and id; None for ids that are not the agent's. ``synced`` is set
+    once the ledger has all that pods hold: before that no claim may be prepared.
+    """
+
+    def __init__(
+        self,
+        *,
+        ledger: Ledger,
+        held: Held,
+        gpu_of: Callable[[str, str], GpuUuid | None],
+        every_seconds: float = 5.0,
+        admission_seconds: float = ADMISSION_SECONDS,
+    ) -> None:
+        self._ledger = ledger
+        self._held = held
+        self._gpu_of = gpu_of
+        self._every_seconds = every_seconds
+        self._admission_seconds = admission_seconds
+        self._trouble, self._conflict = Steady(), Steady()
+        self.synced = asyncio.Event()
+
+    async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        """Hold devices for a pod. Raises DeviceHeld where a claim holds one of them; then none is held."""
+        taken: list[str] = []
+        try:
+            for device in devices:
+                grant = _grant(resource, device.id, device.gpu)
+                known = grant.holder.id in self._ledger.grants.value
+                await self._ledger.reserve(grant, durable=False)
+                if not known:
+                    taken.append(grant.holder.id)
+        except BaseException:
+            for holder in taken:
+                await self._ledger.release(holder)
+            raise
+
+    async def run(self) -> None:
+        """Keep the ledger's limits those of the kubelet until cancelled."""
+        while True:
+            try:
+                await self._compare(await self._held())
+                self._trouble.clear()
+            except KubeletError as error:
+                if self._trouble.should_say(str(error)):
+                    log.warning("devices of ended pods are not given back", reason=error)
+            await asyncio.sleep(self._every_seconds)
+
+    async def _compare(self, held: Mapping[str, Collection[str]]) -> None:
+        """Take into the ledger what the kubelet has given out, and out of it what no pod has any more."""
+        found = (self._known(resource, name) for resource, ids in held.items() for name in ids)
+        live = {grant.holder.id: grant for grant in found if grant is not None}
+        await self._ledger.reconcile(Door.LIMIT, live.values())
+        recorded = dict(self._ledger.grants.value)
+        for holder, grant in live.items():
+            if holder not in recorded:
+                await self._learn(grant)
+        now = time.time()
+        for holder, grant in recorded.items():
+            old = now - grant.since > self._admission_seconds
+            if grant.holder.door is Door.LIMIT and holder not in live and old:
+                log.info("given back", device=holder)
+                await self._ledger.release(holder)
+        self.synced.set()
+
+    async def _learn(self, grant: Grant) -> None:
+        try:
+            await self._ledger.reserve(grant, durable=False)
+        except DeviceHeld as error:
+            if self._conflict.should_say(str(error)):
+                log.error("a pod has what a claim holds: end one of the two", reason=error)
+
+    def _known(self, resource: str, device: str) -> Grant | None:
+        gpu = self._gpu_of(resource, device)
+        return None if gpu is None else _grant(resource, device, gpu)
+
+
+def _grant(resource: str, device: str, gpu: GpuUuid) -> Grant:
+    holder = Holder(door=Door.LIMIT, id=f"{resource}/{device}", name=resource)
+    return Grant(holder=holder, holds=(Hold(device=device, gpus=(gpu,)),))

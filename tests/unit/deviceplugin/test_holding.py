@@ -1,0 +1,157 @@
+"""What pods get by limits, in the ledger that both front doors share."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping
+from pathlib import Path
+
+import pytest
+
+from node_agent.allocation.checkpoint import Checkpoint
+from node_agent.allocation.grants import Door, Grant, Hold, Holder
+from node_agent.allocation.ledger import Ledger
+from node_agent.deviceplugin.holding import LimitDoor
+from node_agent.errors import DeviceHeld, KubeletError
+from node_agent.kit.lane import Lane
+from node_agent.kit.tasks import running
+from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.model.gpu import GpuUuid
+from tests.unit.deviceplugin.conftest import RESOURCE, World, device, served
+
+CLAIM = Holder(door=Door.CLAIM, id="uid-1", name="team/four")
+
+
+@pytest.fixture
+async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
+    with Lane("files") as lane:
+        async with Ledger(checkpoint=Checkpoint(tmp_path / "ledger.json"), lane=lane, boot_id="boot") as ledger:
+            await ledger.reconcile(Door.CLAIM, [])
+            await ledger.reconcile(Door.LIMIT, [])
+            yield ledger
+
+
+class Pods:
+    """What the kubelet says pods hold."""
+
+    def __init__(self) -> None:
+        self.held: Mapping[str, Collection[str]] | None = {}
+
+    async def __call__(self) -> Mapping[str, Collection[str]]:
+        if self.held is None:
+            raise KubeletError("nobody tells")
+        return self.held
+
+
+def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0) -> LimitDoor:
+    return LimitDoor(
+        ledger=ledger,
+        held=pods,
+        gpu_of=lambda resource, name: GpuUuid(name) if resource == RESOURCE else None,
+        every_seconds=0.02,
+        admission_seconds=admission_seconds,
+    )
+
+
+async def claim(ledger: Ledger, *gpus: str, holder: Holder = CLAIM) -> Grant:
+    holds = tuple(Hold(device=gpu, gpus=(GpuUuid(gpu),)) for gpu in gpus)
+    return await ledger.reserve(Grant(holder=holder, holds=holds))
+
+
+async def until_held(ledger: Ledger, *gpus: str) -> None:
+    async with asyncio.timeout(5):
+        async for _ in ledger.grants.watch():
+            if ledger.held_gpus(Door.LIMIT) == set(gpus):
+                return
+
+
+async def test_what_a_pod_gets_no_claim_can_have_and_the_other_way_round(ledger: Ledger) -> None:
+    door = door_of(ledger, Pods())
+    await door.take(RESOURCE, [device(1)])
+    with pytest.raises(DeviceHeld, match=r"GPU-1 is held by limit nvidia\.com/gpu"):
+        await claim(ledger, "GPU-1")
+
+    await claim(ledger, "GPU-2")
+    with pytest.raises(DeviceHeld, match="GPU-2 is held by claim team/four"):
+        await door.take(RESOURCE, [device(3), device(2)])
+    assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
+async def test_a_device_is_taken_again_by_the_same_name_without_harm(ledger: Ledger) -> None:
+    door = door_of(ledger, Pods())
+    await door.take(RESOURCE, [device(1)])
+    await door.take(RESOURCE, [device(1), device(2)])
+    assert ledger.held_gpus(Door.LIMIT) == {"GPU-1", "GPU-2"}
+
+
+async def test_devices_come_back_when_no_pod_has_them_any_more(ledger: Ledger) -> None:
+    pods = Pods()
+    door = door_of(ledger, pods)
+    await door.take(RESOURCE, [device(1), device(2)])
+    pods.held = {RESOURCE: ["GPU-2"]}
+    async with running(door.run()):
+        await until_held(ledger, "GPU-2")
+        await claim(ledger, "GPU-1")
+
+
+async def test_a_device_that_was_just_allocated_is_not_given_back_before_its_pod_is_admitted(ledger: Ledger) -> None:
+    door = door_of(ledger, Pods(), admission_seconds=60.0)
+    await door.take(RESOURCE, [device(1)])
+    async with running(door.run()):
+        await door.synced.wait()
+        await asyncio.sleep(0.1)
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
+async def test_a_restarted_agent_learns_from_the_kubelet_what_pods_hold(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.held = {RESOURCE: ["GPU-5"], "other.com/nic": ["nic-0"]}
+    async with running(door_of(ledger, pods).run()):
+        await until_held(ledger, "GPU-5")
+
+
+async def test_nothing_is_given_back_while_the_kubelet_does_not_tell(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.held = None
+    door = door_of(ledger, pods)
+    await door.take(RESOURCE, [device(1)])
+    async with running(door.run()):
+        await asyncio.sleep(0.1)
+        assert not door.synced.is_set()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
+async def test_two_that_already_have_one_gpu_are_left_alone_and_said(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    await claim(ledger, "GPU-5")
+    pods = Pods()
+    pods.held = {RESOURCE: ["GPU-5"]}
+    async with running(door_of(ledger, pods).run()):
+        async with asyncio.timeout(5):
+            while "a pod has what a claim holds: end one of the two" not in caplog.messages:
+                await asyncio.sleep(0.02)
+    assert [holder.door for holder in ledger.holders_of(GpuUuid("GPU-5"))] == [Door.CLAIM]
+
+
+async def test_a_gpu_that_a_claim_holds_is_unhealthy_for_the_kubelet_until_it_is_released(
+    world: World, kubelet: EmbeddedKubelet, ledger: Ledger
+) -> None:
+    world.grants = ledger.grants
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=8)
+        await claim(ledger, "GPU-0", "GPU-1")
+        view = await kubelet.until(RESOURCE, allocatable=6)
+        assert view.capacity == 8
+        await ledger.release(CLAIM.id)
+        await kubelet.until(RESOURCE, allocatable=8)
+
+
+async def test_admin_access_of_a_claim_takes_nothing_from_the_kubelet(
+    world: World, kubelet: EmbeddedKubelet, ledger: Ledger
+) -> None:
+    world.grants = ledger.grants
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=8)
+        looks = Hold(device="GPU-0", gpus=(GpuUuid("GPU-0"),), admin=True)
+        await ledger.reserve(Grant(holder=CLAIM, holds=(looks,)))
+        await asyncio.sleep(0.1)
+        assert kubelet.view(RESOURCE).allocatable == 8
