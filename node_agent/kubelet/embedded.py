@@ -33,7 +33,7 @@ LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourceView:
-    """What the kubelet holds of one resource: the device list as last sent, and which pod has which devices."""
+    """What the kubelet holds of one resource: the device list as last sent, ``connected`` while its stream lives."""
 
     endpoint: str = ""
     connected: bool = False
@@ -114,7 +114,7 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
             await channel.close()
             raise RegistrationRefused(f"failed to dial device plugin: {describe(error)}") from error
         count = self.view(resource).registrations + 1
-        self._update(resource, endpoint=endpoint, connected=True, registrations=count)
+        self._update(resource, endpoint=endpoint, registrations=count)
         task = asyncio.create_task(self._follow(resource, endpoint, channel))
         self._streams[endpoint] = (channel, task)
 
@@ -212,7 +212,7 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         try:
             async for message in rpc.DevicePluginStub(channel).ListAndWatch(wire.Empty()):
                 devices = {device.ID: device for device in message.devices}
-                self._update(resource, devices=devices, messages=self.view(resource).messages + 1)
+                self._update(resource, devices=devices, connected=True, messages=self.view(resource).messages + 1)
         except aio.AioRpcError:
             pass  # whatever ended the stream, it means the same: the plugin is gone
         finally:
