@@ -7,6 +7,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 
 from node_agent.agent.agent import Agent
+from node_agent.allocation.checkpoint import Checkpoint, read_boot_id
+from node_agent.allocation.grants import Door
+from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.hooks import find_hook_program
 from node_agent.cdi.names import qualified
 from node_agent.cdi.nodes import Stat
@@ -15,6 +18,7 @@ from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.answer import Naming, answer
+from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.deviceplugin.servicer import Give
@@ -32,6 +36,7 @@ from node_agent.kit.tasks import running
 from node_agent.kubelet import podresources
 from node_agent.kubelet.podresources import held_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
+from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.server import StatusServer
 
@@ -45,7 +50,15 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
     _make_folders(settings)
     async with NvmlProvider(settings.paths.sysfs_root) as provider:
         with Lane("files") as files:
-            yield _assemble(settings, provider, files, stat)
+            async with _ledger(settings, files) as ledger:
+                for door in Door:
+                    await ledger.reconcile(door, [])
+                yield _assemble(settings, provider, files, ledger, stat)
+
+
+def _ledger(settings: Settings, files: Lane) -> Ledger:
+    checkpoint = Checkpoint(settings.paths.run_dir / f"ledger-{os.getpid()}.json")
+    return Ledger(checkpoint=checkpoint, lane=files, boot_id=read_boot_id())
 
 
 def _make_folders(settings: Settings) -> None:
@@ -82,7 +95,7 @@ def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = Fal
     )
 
 
-def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Stat) -> Agent:
+def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: Ledger, stat: Stat) -> Agent:
     paths = settings.paths
     keeper = _keeper(settings, provider)
     board = HealthBoard()
@@ -105,7 +118,12 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Sta
         lane=files,
         stat=stat,
     )
-    plugins = _plugins(settings, keeper, board, publisher)
+    limits = LimitDoor(
+        ledger=ledger,
+        held=partial(held_devices, paths.kubelet_dir / podresources.SOCKET),
+        gpu_of=lambda _, device: GpuUuid(device) if device in keeper.inventory.value.by_uuid else None,
+    )
+    plugins = _plugins(settings, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
     agent = Agent(settings=settings, keeper=keeper, board=board, publisher=publisher, plugins=plugins)
     server = StatusServer(agent.status, paths.run_dir / "agent.sock", settings.http_address)
     for name, run in (
@@ -113,6 +131,7 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Sta
         ("health", watcher.run),
         ("cdi", publisher.run),
         ("status", server.run),
+        ("limits", limits.run),
         *((f"device-plugin {plugin.offer.value.resource}", plugin.run) for plugin in plugins),
     ):
         agent.supervisor.add(name, run)
@@ -120,7 +139,13 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, stat: Sta
 
 
 def _plugins(
-    settings: Settings, keeper: InventoryKeeper, board: HealthBoard, publisher: SpecPublisher
+    settings: Settings,
+    keeper: InventoryKeeper,
+    board: HealthBoard,
+    *,
+    publisher: SpecPublisher,
+    ledger: Ledger,
+    limits: LimitDoor,
 ) -> list[DevicePlugin]:
     """A device plugin for each resource name that a GPU may get."""
     rules = [Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources]
@@ -135,7 +160,9 @@ def _plugins(
             health=board.report,
             cdi=publisher.published if needs_cdi else None,
             give=_giver(settings, resource),
-            held=partial(held_devices, settings.paths.kubelet_dir / podresources.SOCKET),
+            held=limits.held,
+            grants=ledger.grants,
+            take=limits.take,
         )
         for resource in selection.resources
     ]

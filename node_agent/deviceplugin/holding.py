@@ -41,7 +41,7 @@ class LimitDoor:
         admission_seconds: float = ADMISSION_SECONDS,
     ) -> None:
         self._ledger = ledger
-        self._held = held
+        self.held = held
         self._gpu_of = gpu_of
         self._every_seconds = every_seconds
         self._admission_seconds = admission_seconds
@@ -67,7 +67,7 @@ class LimitDoor:
         """Keep the ledger's limits those of the kubelet until cancelled."""
         while True:
             try:
-                await self._compare(await self._held())
+                await self._compare(await self.held())
                 self._trouble.clear()
             except KubeletError as error:
                 if self._trouble.should_say(str(error)):

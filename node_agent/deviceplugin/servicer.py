@@ -11,7 +11,7 @@ import grpc
 
 from node_agent.deviceplugin.answer import Answer
 from node_agent.deviceplugin.offer import Offer, OfferedDevice
-from node_agent.errors import AllocationError, ConfigError, DeviceWithdrawn, UnknownDevice
+from node_agent.errors import ConfigError, DeviceWithdrawn, NodeAgentError, UnknownDevice
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.topology.preferred import DeviceId, PreferredRequest, preferred
@@ -69,7 +69,7 @@ class Servicer(rpc.DevicePluginServicer):
     async def Allocate(self, request: wire.AllocateRequest, context: Any) -> wire.AllocateResponse:
         try:
             answers = [await self._allocate(part.devices_ids) for part in request.container_requests]
-        except AllocationError as error:
+        except NodeAgentError as error:
             log.error("allocation refused", reason=error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
             raise  # abort raises by itself; this tells the type checker
