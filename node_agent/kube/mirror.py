@@ -1,0 +1,101 @@
+"""A local copy of what the API server has of one resource, kept up to date by watching it through ``client``."""
+
+import asyncio
+import math
+import time
+from collections.abc import Mapping
+from random import uniform
+
+from node_agent.errors import Expired, KubeError, Unavailable
+from node_agent.kit.backoff import pauses
+from node_agent.kit.latest import Latest
+from node_agent.kit.logs import Log, Steady
+from node_agent.kube.client import EventType, KubeClient, WatchEvent
+from node_agent.kube.resources import Object, Resource, key_of
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+# A watch that lasted this long ended for another reason than the one before it.
+STEADY_SECONDS = 10.0
+
+log = Log(__name__)
+
+
+class Mirror:
+    """A service: ``run`` keeps ``objects``, by ``namespace/name`` or name, as the server has them.
+
+    They are those that the selectors name, without ``managedFields``. They are no answer before ``synced``, and may be
+    ``staleness`` seconds behind. A watch that broke goes on where it was; where the server has forgotten that place,
+    or says anything else that is no success, all is listed anew. ``restarts`` counts both.
+    """
+
+    def __init__(
+        self, client: KubeClient, resource: Resource, *, namespace: str = "", fields: str = "", labels: str = ""
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._selection = {"namespace": namespace, "fields": fields, "labels": labels}
+        self._version = ""
+        self._heard = -math.inf
+        self._troubles = Steady()
+        self.objects: Latest[Mapping[str, Object]] = Latest({})
+        self.synced = Latest(False)
+        self.restarts = 0
+
+    @property
+    def staleness(self) -> float:
+        """Seconds since the server was last heard of; it says something about once a minute, if only a bookmark."""
+        return time.monotonic() - self._heard
+
+    async def run(self) -> None:
+        """Mirror until cancelled."""
+        tries = pauses(first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+        while True:
+            began = time.monotonic()
+            await self._follow_or_tell()
+            self.restarts += 1
+            if time.monotonic() - began > STEADY_SECONDS:
+                tries = pauses(first=FIRST_PAUSE, longest=LONGEST_PAUSE)
+            pause = next(tries)
+            # Spread out, so that a server that comes back does not meet all nodes at once.
+            await asyncio.sleep(uniform(pause / 2, pause))
+
+    async def _follow_or_tell(self) -> None:
+        try:
+            await self._follow()
+        except Expired:
+            self._version = ""
+        except KubeError as error:
+            broken = isinstance(error, Unavailable) and error.code == 0
+            self._version = self._version if broken else ""
+            if self._troubles.should_say(str(error)):
+                log.warning("not up to date", resource=self._resource.plural, reason=str(error))
+
+    async def _follow(self) -> None:
+        """List where there is no place to go on from, and watch until the server ends it."""
+        if not self._version:
+            listing = await self._client.list(self._resource, **self._selection)
+            self._version = listing.resource_version
+            self.objects.set({key_of(item): _lean(item) for item in listing.items})
+            self.synced.set(True)
+        async with self._client.watch(self._resource, self._version, **self._selection) as events:
+            self._hear()
+            async for event in events:
+                self._take(event)
+
+    def _hear(self) -> None:
+        self._heard = time.monotonic()
+        self._troubles.clear()
+
+    def _take(self, event: WatchEvent) -> None:
+        self._hear()
+        self._version = event.object["metadata"]["resourceVersion"]
+        if event.type is EventType.BOOKMARK:
+            return
+        key = key_of(event.object)
+        others = {name: item for name, item in self.objects.value.items() if name != key}
+        self.objects.set(others if event.type is EventType.DELETED else others | {key: _lean(event.object)})
+
+
+def _lean(item: Object) -> Object:
+    """Who set which field is often half of an object, and nobody here asks."""
+    return item | {"metadata": {name: value for name, value in item["metadata"].items() if name != "managedFields"}}
