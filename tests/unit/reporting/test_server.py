@@ -1,0 +1,146 @@
+"""The health endpoints and the status document, asked over real sockets."""
+
+import asyncio
+import os
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from node_agent.kit.http_client import get
+from node_agent.kit.tasks import running
+from node_agent.reporting.server import StatusServer
+from node_agent.reporting.status import Status
+
+READY = Status(version="1", node="node-a", started=0.0)
+TROUBLED = msgspec.structs.replace(READY, trouble=("the driver hangs in nvmlInit for 7 s", "no CDI spec"))
+
+
+@dataclass
+class Agent:
+    """Something that has a status."""
+
+    now: Status = READY
+
+    def status(self) -> Status:
+        return self.now
+
+
+@pytest.fixture
+def agent() -> Agent:
+    return Agent()
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="status-", dir="/tmp") as name:
+        yield Path(name) / "agent.sock"
+
+
+@pytest.fixture
+async def server(agent: Agent, path: Path) -> AsyncIterator[Path]:
+    async with running(StatusServer(agent.status, path).run()):
+        yield await listening(path)
+
+
+async def listening(path: Path) -> Path:
+    async with asyncio.timeout(5):
+        while not path.exists():
+            await asyncio.sleep(0.01)
+    return path
+
+
+async def ask(path: Path, target: str) -> tuple[int, str]:
+    status, body = await asyncio.to_thread(get, path, target)
+    return status, body.decode()
+
+
+async def test_an_agent_at_work_is_alive_and_ready(server: Path) -> None:
+    assert await ask(server, "/healthz") == (200, "alive\n")
+    assert await ask(server, "/readyz") == (200, "ready\n")
+
+
+async def test_an_agent_in_trouble_is_alive_and_says_what_hangs(server: Path, agent: Agent) -> None:
+    agent.now = TROUBLED
+    assert await ask(server, "/healthz") == (200, "alive\nthe driver hangs in nvmlInit for 7 s\nno CDI spec\n")
+
+
+async def test_an_agent_in_trouble_is_not_ready_and_says_why(server: Path, agent: Agent) -> None:
+    agent.now = TROUBLED
+    assert await ask(server, "/readyz") == (503, "not ready\nthe driver hangs in nvmlInit for 7 s\nno CDI spec\n")
+
+
+async def test_it_is_ready_again_as_soon_as_the_trouble_is_over(server: Path, agent: Agent) -> None:
+    agent.now = TROUBLED
+    assert (await ask(server, "/readyz"))[0] == 503
+    agent.now = READY
+    assert (await ask(server, "/readyz"))[0] == 200
+
+
+async def test_the_whole_document_is_answered_as_json(server: Path, agent: Agent) -> None:
+    agent.now = TROUBLED
+    code, body = await ask(server, "/status")
+    assert code == 200
+    assert msgspec.json.decode(body, type=Status) == TROUBLED
+
+
+async def test_the_document_says_that_it_is_json(server: Path) -> None:
+    reader, writer = await asyncio.open_unix_connection(server)
+    writer.write(b"HEAD /status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    head = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert b"content-type: application/json\r\n" in head
+
+
+async def test_another_path_is_not_found_and_told_what_there_is(server: Path) -> None:
+    code, body = await ask(server, "/health")
+    assert code == 404
+    assert {"/healthz,", "/readyz,", "/status"} <= set(body.split())
+
+
+async def test_only_the_agents_user_and_group_may_ask(server: Path) -> None:
+    assert os.stat(server).st_mode & 0o777 == 0o660
+
+
+async def test_the_socket_ends_with_the_server(agent: Agent, path: Path) -> None:
+    async with running(StatusServer(agent.status, path).run()):
+        await listening(path)
+    assert not path.exists()
+
+
+async def test_a_tcp_address_is_served_beside_the_socket(agent: Agent, path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    async with running(StatusServer(agent.status, path, ("127.0.0.1", port)).run()):
+        await listening(path)
+        assert await over_tcp(port) == await over_socket(path)
+
+
+async def over_tcp(port: int) -> bytes:
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            except ConnectionRefusedError:
+                await asyncio.sleep(0.01)
+                continue
+            return await exchange(reader, writer)
+
+
+async def over_socket(path: Path) -> bytes:
+    return await exchange(*await asyncio.open_unix_connection(path))
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    assert answer.endswith(b"\r\n\r\nready\n")
+    return answer
