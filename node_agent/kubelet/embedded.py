@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,15 @@ from grpc import aio
 from node_agent.errors import KubeletError, RegistrationRefused
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import cancel, running
+from node_agent.kubelet import podresources
 from node_agent.kubelet.registration import API_VERSION, KUBELET_SOCKET
 from node_agent.kubelet.server import describe, serving
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 from node_agent.wire import pluginregistration_v1_pb2 as registration_wire
 from node_agent.wire import pluginregistration_v1_pb2_grpc as registration_rpc
+from node_agent.wire import podresources_v1_pb2 as lister_wire
+from node_agent.wire import podresources_v1_pb2_grpc as lister_rpc
 
 # The kubelet receives no larger message; a longer list ends the stream.
 RECEIVE_LIMIT = 4 * 1024 * 1024
@@ -79,8 +83,11 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         for socket in self.folder.glob("*.sock"):
             socket.unlink()
         self.resources.set({})
-        async with serving(
-            self.folder / KUBELET_SOCKET, lambda server: rpc.add_RegistrationServicer_to_server(self, server), grace=0.2
+        lister = self.pod_resources_socket
+        lister.parent.mkdir(exist_ok=True)
+        async with (
+            serving(self.folder / KUBELET_SOCKET, partial(rpc.add_RegistrationServicer_to_server, self), grace=0.2),
+            serving(lister, partial(lister_rpc.add_PodResourcesListerServicer_to_server, Lister(self)), grace=0.2),
         ):
             try:
                 async with running(self._watch_registry(), name="plugin watcher"):
@@ -90,6 +97,11 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
                     await cancel(task)
                     await channel.close()
                 self._streams.clear()
+
+    @property
+    def pod_resources_socket(self) -> Path:
+        """Where it tells who holds what: beside the folder, as below the kubelet's own."""
+        return self.folder.parent / podresources.SOCKET
 
     async def Register(self, request: wire.RegisterRequest, context: Any) -> wire.Empty:
         try:
@@ -222,3 +234,34 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
     def _update(self, resource: str, **changes: Any) -> None:
         view = replace(self.view(resource), **changes)
         self.resources.set({**self.resources.value, resource: view})
+
+
+class Lister(lister_rpc.PodResourcesListerServicer):
+    """The kubelet's pod resources API, as far as it tells which pod holds which devices."""
+
+    def __init__(self, kubelet: EmbeddedKubelet) -> None:
+        self._kubelet = kubelet
+
+    async def List(
+        self, request: lister_wire.ListPodResourcesRequest, context: Any
+    ) -> lister_wire.ListPodResourcesResponse:
+        pods = [_pod_resources(pod, resource, ids) for pod, (resource, ids) in self._kubelet.held.items()]
+        return lister_wire.ListPodResourcesResponse(pod_resources=pods)
+
+    async def GetAllocatableResources(
+        self, request: lister_wire.AllocatableResourcesRequest, context: Any
+    ) -> lister_wire.AllocatableResourcesResponse:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the embedded kubelet knows only List")
+        raise AssertionError
+
+    async def Get(
+        self, request: lister_wire.GetPodResourcesRequest, context: Any
+    ) -> lister_wire.GetPodResourcesResponse:
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the embedded kubelet knows only List")
+        raise AssertionError
+
+
+def _pod_resources(pod: str, resource: str, ids: frozenset[str]) -> lister_wire.PodResources:
+    devices = lister_wire.ContainerDevices(resource_name=resource, device_ids=sorted(ids))
+    container = lister_wire.ContainerResources(name="main", devices=[devices])
+    return lister_wire.PodResources(name=pod, namespace="default", containers=[container])
