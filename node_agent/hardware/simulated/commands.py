@@ -14,6 +14,7 @@ import msgspec
 from node_agent.errors import SimulationError
 from node_agent.hardware.simulated.faults import Faults
 
+# The names are those of the command line; a method may be shorter where Python says the rest.
 COMMANDS: dict[str, Callable[..., None]] = {
     "clear": Faults.clear,
     "driver": Faults.driver,
@@ -57,6 +58,7 @@ def _shape(name: str, method: Callable[..., None]) -> type[msgspec.Struct]:
     """A structure with the method's parameters as its fields."""
     hints = typing.get_type_hints(method, include_extras=True)
     fields: list[Any] = []
+    # The first parameter is self.
     for parameter in list(inspect.signature(method).parameters.values())[1:]:
         default = () if parameter.default is parameter.empty else (parameter.default,)
         fields.append((parameter.name, hints[parameter.name], *default))

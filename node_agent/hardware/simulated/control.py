@@ -24,6 +24,7 @@ from node_agent.hardware.simulated.node import SimulatedNode
 from node_agent.kit import unix
 
 LONGEST_LINE = 64 * 1024
+# Long enough for a busy machine, short enough for a test that waits for nobody.
 TIMEOUT_SECONDS = 5.0
 POLL_SECONDS = 0.1
 
@@ -48,6 +49,7 @@ class ControlServer:
             self._server = _Server(self._path, self._node.faults)
         except (OSError, ValueError) as error:
             raise SimulationError(f"cannot listen on {self._path}: {error}") from error
+        # Another server may take over the path later; only the own socket is removed at the end.
         self._own = unix.identity(self._path)
         threading.Thread(
             target=self._server.serve_forever, args=(POLL_SECONDS,), name="simulated-node", daemon=True

@@ -67,6 +67,7 @@ class Driver:
     def initialise(self) -> None:
         """Count one more user; the first one finds the GPUs, and later changes need a new first one."""
         self._require_module(mismatch="LIB_RM_VERSION_MISMATCH")
+        # The real library lists the GPUs once, at its first initialisation: a GPU plugged in later needs a new one.
         if not self._initialised:
             self.visible = [gpu for gpu in self.gpus if gpu.plugged]
             self._loads_at_init = self._loads
@@ -171,6 +172,7 @@ class Driver:
             fault = next((fault for fault in self.call_faults if fault.hits(call, gpu)), None)
             if fault and fault.times:
                 fault.times -= 1
+        # Waiting is done without the lock, so that other calls go on and the fault can be cleared.
         if fault:
             fault.cleared.wait(fault.hang_seconds)
         if fault and fault.error:
@@ -183,6 +185,7 @@ class Driver:
 
     def _reachable(self, slot: int) -> SimulatedGpu:
         gpu = self.gpus[slot]
+        # A handle from before a new initialisation is worth nothing if its GPU is not there any more.
         if gpu not in self.visible:
             raise NvmlReturn("INVALID_ARGUMENT")
         if not gpu.reachable:

@@ -48,6 +48,7 @@ class EventSet:
 def supported_events(gpu: SimulatedGpu) -> int:
     """The event bits that a GPU can report."""
     board = gpu.board
+    # Xids are reported by every board that reports anything; guests that report nothing refuse to register at all.
     mask: int = pynvml.nvmlEventTypeXidCriticalError | pynvml.nvmlEventTypePState | pynvml.nvmlEventTypeClock
     if board.ecc:
         mask |= pynvml.nvmlEventTypeSingleBitEccError | pynvml.nvmlEventTypeDoubleBitEccError

@@ -29,10 +29,15 @@ _Value = TypeVar("_Value")
 
 FELL_OFF_THE_BUS = 79
 RECOVERY_ACTION_CHANGED = 154
+# 999 is what the library says of an Xid that it does not know.
 XIDS = range(1, 1000)
 
 RECOVERY_ACTIONS = nvml_members("NVML_GPU_RECOVERY_ACTION_")
 ERROR_KINDS = nvml_members("NVML_MEMORY_ERROR_TYPE_")
+ERROR_EVENTS = {
+    pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: pynvml.nvmlEventTypeSingleBitEccError,
+    pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: pynvml.nvmlEventTypeDoubleBitEccError,
+}
 LOCATIONS = nvml_members("NVML_MEMORY_LOCATION_")
 LINK_COUNTERS = {
     "replay": pynvml.NVML_NVLINK_ERROR_DL_REPLAY,
@@ -104,6 +109,7 @@ class Faults:
         """Take a GPU off the bus: every call on it fails, with Xid 79 first if asked for."""
         found = self.gpu(gpu)
         with self._driver.changed:
+            # Often the driver notices nothing: the Xid is the exception.
             if xid:
                 self.xid(gpu, FELL_OFF_THE_BUS)
             found.lost = True
@@ -173,7 +179,7 @@ class Faults:
     # Memory
 
     def ecc(self, gpu: GpuSelector, kind: str, count: Positive = 1, *, location: str = "dram") -> None:
-        """Count errors, ``corrected`` or ``uncorrected``, since the last reset and for the GPU's life time."""
+        """Count errors, ``corrected`` or ``uncorrected``, since the last reset and for ever, and report one event."""
         found = self.gpu(gpu)
         error = ERROR_KINDS[_choose("kind of memory error", kind, ERROR_KINDS)]
         _require(found.board.ecc, found, "has no ECC")
@@ -182,6 +188,7 @@ class Faults:
         with self._driver.changed:
             for counter in (pynvml.NVML_VOLATILE_ECC, pynvml.NVML_AGGREGATE_ECC):
                 found.ecc_errors[error, counter, place] += count
+            self._driver.report(Event(gpu=found, type=ERROR_EVENTS[error]))
 
     def remap_rows(
         self,
@@ -198,6 +205,7 @@ class Faults:
         _require(found.board.remap_banks is not None, found, "does not remap rows")
         for name in spent or {}:
             _choose("bank state", name, SPARE_ROWS)
+        # What is not given stays as it is.
         changes = {"correctable": correctable, "uncorrectable": uncorrectable, "pending": pending, "failure": failure}
         with self._driver.changed:
             for name, value in {**changes, "spent": spent}.items():
@@ -221,6 +229,7 @@ class Faults:
         """Take an NVLink down or bring it up again, at both ends where the far end is a GPU."""
         found = self._link(self.gpu(gpu), link)
         with self._driver.changed:
+            # A cable is up or down for both that it joins; a switch has no state of its own here.
             found.up = up
             if found.peer is not None and found.peer_link is not None:
                 self._driver.gpus[found.peer].links[found.peer_link].up = up
@@ -252,6 +261,7 @@ class Faults:
             "clique": clique,
             "cluster": cluster,
         }
+        # All are looked up before the first is changed: one GPU without a fabric refuses the whole request.
         fabrics = [self._fabric(found) for found in (self._driver.gpus if gpu is None else [self.gpu(gpu)])]
         with self._driver.changed:
             for fabric in fabrics:

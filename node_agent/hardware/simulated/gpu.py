@@ -11,6 +11,7 @@ from node_agent.hardware.simulated.links import Link, build_links
 from node_agent.hardware.simulated.mig import ComputeInstance, GpuInstance, Mig
 from node_agent.hardware.simulated.profile import MIB, Board, Fabric, GpuPlace, NodeProfile
 
+# All ids are derived from names below this one: the same profile gives the same ids on every machine.
 _IDS = uuid.uuid5(uuid.NAMESPACE_DNS, "simulated.node-agent.invalid")
 
 # Nothing degraded, nothing misconfigured, as a healthy fabric reports itself.
@@ -184,6 +185,7 @@ def _build_gpu(profile: NodeProfile, slot: int, links: list[Link]) -> SimulatedG
         place=place,
         board=board,
         uuid=place.uuid or f"GPU-{identity}",
+        # Thirteen digits, as on real boards.
         serial=f"1{identity.int % 10**12:012}",
         links=links,
         fabric=_fabric(profile.fabric) if board.fabric else None,

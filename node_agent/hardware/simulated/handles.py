@@ -4,6 +4,7 @@ As in the real library, a handle names a place rather than what was there when i
 later in the same slot answers to the same handle.
 """
 
+# Looks like a heap address and is far from any: a handle that is dereferenced by mistake fails at once.
 _BASE = 0x5100_0000_0000
 _STEP = 0x1000
 
@@ -25,5 +26,6 @@ class Handles:
 
     def place(self, address: int | None) -> Place:
         """The place behind an address; an empty one where the address was never given out."""
+        # Addresses are given out at even steps, so that one is found again without a table of them.
         slot, rest = divmod((address or 0) - _BASE, _STEP)
         return self._places[slot] if rest == 0 and 0 <= slot < len(self._places) else ()

@@ -24,6 +24,7 @@ def install(node: SimulatedNode) -> Iterator[SimulatedNode]:
 
 
 def _replace(library: object, users: int) -> None:
+    # The binding's own lock: nobody loads or looks up a function in between.
     with pynvml.libLoadLock:
         pynvml.nvmlLib = library
         pynvml._nvmlLib_refcount = users

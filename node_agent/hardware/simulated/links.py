@@ -54,6 +54,7 @@ def build_links(profile: NodeProfile) -> list[list[Link]]:
 def common_ancestor(one: GpuPlace, other: GpuPlace) -> int:
     """NVML's topology level at which two different GPUs meet on PCIe."""
     if root_complex(one) != root_complex(other):
+        # Without NUMA nodes of their own (guests) two roots are taken to be as far apart as can be.
         same_node = one.numa is not None and one.numa == other.numa
         return int(pynvml.NVML_TOPOLOGY_NODE if same_node else pynvml.NVML_TOPOLOGY_SYSTEM)
     shared = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one.bridges, other.bridges, strict=False))))

@@ -93,6 +93,7 @@ class Mig:
         """How many more instances of this profile fit now."""
         used = sum(instance.profile.slices for instance in self.instances.values())
         made = sum(instance.profile.id == profile.id for instance in self.instances.values())
+        # There is one optical-flow engine: an instance with "+me", or the whole, has it alone.
         limits = [
             len(self.free_starts(profile)),
             (self.table.slices - used) // profile.slices,
@@ -111,6 +112,7 @@ class Mig:
         if start is not None and start not in profile.starts:
             raise NvmlReturn("INVALID_ARGUMENT")
         free = self.free_starts(profile)
+        # Slices of memory and of compute run out separately; both must be there.
         if not self.capacity(profile) or (start is not None and start not in free):
             raise NvmlReturn("INSUFFICIENT_RESOURCES")
         chosen = start if start is not None else min(free, key=self._roominess)
@@ -128,6 +130,7 @@ class Mig:
         profile = instance.compute_profile(profile_id)
         if start is not None and start not in profile.starts:
             raise NvmlReturn("INVALID_ARGUMENT")
+        # Unlike memory slices, compute slices are handed out from the first one up.
         free = instance.free_compute_starts(profile)
         if not free or (start is not None and start not in free):
             raise NvmlReturn("INSUFFICIENT_RESOURCES")

@@ -17,6 +17,7 @@ class SimulatedNode:
     """``library`` stands in for libnvidia-ml.so.1, ``faults`` breaks things, ``write_tree`` writes the node's files."""
 
     def __init__(self, profile: NodeProfile) -> None:
+        # What contradicts itself only as a whole, such as links and ports, shows when the node is built.
         try:
             self._driver = Driver(profile)
         except ValueError as error:

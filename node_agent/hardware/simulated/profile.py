@@ -80,6 +80,7 @@ class Power(Strict, frozen=True):
     limits: PowerLimits | None = None
 
 
+# A GPU's own limits are of one form or the other, never both.
 class TemperatureLimits(Strict, frozen=True):
     """°C, or the margins to a limit that the board keeps to itself, as Ada and later report them."""
 
@@ -282,9 +283,11 @@ class NodeProfile(Strict, frozen=True, kw_only=True):
     fabric: Fabric = Fabric()
     platform: Platform | None = None
     gpus: tuple[GpuPlace, ...] = ()
+    # After loading, all boards that the node needs, its own and the shipped ones.
     boards: dict[str, Board] = {}
 
     def __post_init__(self) -> None:
+        # Index and minor are how programs address GPUs; a profile that muddles them would test nothing.
         _require_order([place.bus for place in self.gpus])
         _require_unique("minor", [place.minor for place in self.gpus])
         for index, place in enumerate(self.gpus):
@@ -323,6 +326,7 @@ def profile_names() -> list[str]:
 def load_profile(name_or_path: str | Path) -> NodeProfile:
     """A shipped profile by name, or a profile file by path (anything with a slash, a suffix or of type Path)."""
     text = str(name_or_path)
+    # A name never looks like a path, so that a file in the current folder cannot hide a shipped profile.
     if isinstance(name_or_path, Path) or "/" in text or text.endswith((".yaml", ".yml")):
         source: Traversable = Path(text)
     elif text in profile_names():
@@ -333,6 +337,7 @@ def load_profile(name_or_path: str | Path) -> NodeProfile:
 
 
 def _with_boards(profile: NodeProfile, source: Traversable) -> NodeProfile:
+    # Boards of the node file come first: it may correct a shipped one.
     boards = dict(profile.boards)
     for index, place in enumerate(profile.gpus):
         if place.board in boards:

@@ -6,6 +6,7 @@ import pynvml
 
 _Value = TypeVar("_Value")
 
+# How the binding names the codes.
 _PREFIX = "NVML_ERROR_"
 
 

@@ -33,6 +33,7 @@ class Library:
 
     def __getattr__(self, name: str) -> Any:
         """A C function; AttributeError, as from a shared library, where this driver's library does not export it."""
+        # The binding sets ``restype`` on this one, which a bound method would not allow.
         if name == "nvmlErrorString":
             return partial(_error_string)
         if name not in CALLS or name in self._missing:

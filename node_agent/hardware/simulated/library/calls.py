@@ -78,6 +78,7 @@ def call(
 def invoke(driver: Driver, function: CFunction, *arguments: Any) -> int:
     """Run one C call; answers the NVML return code."""
     try:
+        # Arguments are read twice where faults are set: a call that hung may find its GPU lost when it goes on.
         if driver.call_faults:
             driver.meet_fault(function.name, _gpu_among(driver, function, arguments))
         with driver.changed:
@@ -98,6 +99,7 @@ def target(argument: Any) -> Any:
     """What a pointer, a ``byref`` or an array argument points at."""
     if argument is None:
         return None
+    # ``byref`` makes a light-weight object that only remembers what it was given.
     if hasattr(argument, "_obj"):
         return argument._obj
     return argument.contents if isinstance(argument, ctypes._Pointer) else argument
@@ -223,6 +225,7 @@ def _store_text(outputs: Sequence[Any], text: bytes) -> None:
     if buffer is None:
         raise NvmlReturn("INVALID_ARGUMENT")
     size = number(outputs[1]) if len(outputs) > 1 else len(buffer)
+    # The size that the caller states may be wrong; writing past the buffer is not simulated.
     if len(text) >= min(size, len(buffer)):
         raise NvmlReturn("INSUFFICIENT_SIZE")
     buffer.value = text
@@ -240,6 +243,7 @@ def _store_list(outputs: Sequence[Any], values: list[Any]) -> None:
         if isinstance(values, Sized) and values:
             raise NvmlReturn("INSUFFICIENT_SIZE")
         return
+    # Without a stated size the real library trusts the caller; an array known to be too small is refused here.
     room = room if isinstance(values, Sized) else len(values)
     if min(room, len(array) if isinstance(array, ctypes.Array) else room) < len(values):
         raise NvmlReturn("INSUFFICIENT_SIZE")

@@ -33,14 +33,16 @@ def nvmlDeviceRegisterEvents(gpu: SimulatedGpu, mask: int, event_set: EventSet) 
     event_set.register(gpu, mask)
 
 
-@call(also=["nvmlEventSetWait"])
+@call()
 def nvmlEventSetWait_v2(driver: Driver, event_set: EventSet, data: Target, timeout_ms: int) -> None:
     deadline = time.monotonic() + timeout_ms / 1000
+    # Events queued before a GPU was lost still come out first; after them the loss ends every wait.
     while not event_set.queue:
         if event_set.has_lost:
             raise NvmlReturn("GPU_IS_LOST")
         if not driver.changed.wait(deadline - time.monotonic()):
             raise NvmlReturn("TIMEOUT")
+        # Shutdown frees all sets, and a driver that was unloaded reports nothing any more.
         driver.require_usable()
     fill(data, _event_fields(driver, event_set.queue.popleft()))
 

@@ -19,6 +19,7 @@ from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
 Answer = Callable[[SimulatedGpu, int], int | None]
 
+# The scope that means every link of a GPU together.
 _ALL_LINKS = 0xFFFFFFFF
 _U32, _U64, _I32 = (
     pynvml.NVML_VALUE_TYPE_UNSIGNED_INT,
@@ -45,6 +46,7 @@ def _answer(gpu: SimulatedGpu, field: Any) -> None:
         field.valueType, answer = FIELDS[field.fieldId]
         setattr(field.value, _MEMBERS[field.valueType], supported(answer(gpu, field.scopeId)))
         field.nvmlReturn = pynvml.NVML_SUCCESS
+    # A field that fails fails alone: the caller still gets the others, and SUCCESS for the whole call.
     except NvmlReturn as refusal:
         field.nvmlReturn = refusal.code
     field.timestamp = started // 1000

@@ -57,6 +57,7 @@ def nvmlDeviceGetInforomImageVersion(gpu: SimulatedGpu) -> str | None:
 @call()
 def nvmlDeviceGetInforomVersion(gpu: SimulatedGpu, part: int) -> str | None:
     inforom = gpu.board.inforom
+    # Boards without an InfoROM of power readings or of a DEN say so; no shipped board has either.
     parts = {pynvml.NVML_INFOROM_OEM: inforom.oem, pynvml.NVML_INFOROM_ECC: inforom.ecc} if inforom else {}
     return parts.get(part)
 
@@ -66,7 +67,7 @@ def nvmlDeviceGetMinorNumber(gpu: SimulatedGpu) -> int:
     return gpu.place.minor
 
 
-@call(also=["nvmlDeviceGetPciInfo_v2", "nvmlDeviceGetPciInfo"])
+@call()
 def nvmlDeviceGetPciInfo_v3(gpu: SimulatedGpu) -> dict[str, str | int]:
     pci = gpu.board.pci
     return {
@@ -112,6 +113,7 @@ def nvmlDeviceGetC2cModeInfoV(gpu: SimulatedGpu) -> dict[str, int]:
     return {"isC2cEnabled": int(gpu.board.coherent)}
 
 
+# Boards with several GPUs on one card went out of use with Kepler; every simulated GPU is a board by itself.
 @call()
 def nvmlDeviceGetMultiGpuBoard(gpu: SimulatedGpu) -> int:
     return 0
@@ -140,6 +142,7 @@ def nvmlDeviceGetGspFirmwareMode(gpu: SimulatedGpu) -> tuple[int, int]:
 
 @call()
 def nvmlDeviceGetVirtualizationMode(driver: Driver, gpu: SimulatedGpu) -> int:
+    # A host that lends out vGPUs would be HOST_VGPU; containers do not run there.
     modes = {"none": "NONE", "passthrough": "PASSTHROUGH", "vgpu": "VGPU"}
     return int(getattr(pynvml, f"NVML_GPU_VIRTUALIZATION_MODE_{modes[driver.profile.virtualization]}"))
 

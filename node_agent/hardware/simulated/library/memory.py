@@ -11,7 +11,9 @@ from node_agent.hardware.simulated.library.calls import Device, Sized, Target, c
 from node_agent.hardware.simulated.profile import MIB
 from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
+# The driver always maps a little for itself.
 _BAR1_IN_USE = MIB
+# EXCLUSIVE_THREAD is in the enumeration, too, but has been refused for many years.
 _COMPUTE_MODES = (
     pynvml.NVML_COMPUTEMODE_DEFAULT,
     pynvml.NVML_COMPUTEMODE_PROHIBITED,
@@ -22,6 +24,7 @@ _COMPUTE_MODES = (
 @call()
 def nvmlDeviceGetMemoryInfo(device: Device) -> dict[str, int]:
     total, reserved, used = _use(device)
+    # The first form has no field for what the driver reserves and counts it as used.
     return {"total": total, "used": reserved + used, "free": total - reserved - used}
 
 

@@ -98,6 +98,7 @@ def nvmlDeviceGetRemappedRows(gpu: SimulatedGpu) -> tuple[int, int, int, int]:
 @call()
 def nvmlDeviceGetRowRemapperHistogram(gpu: SimulatedGpu) -> dict[str, int]:
     rows, banks = remapping_of(gpu), gpu.board.remap_banks or 0
+    # A bank is counted once, by what it has left: those that nothing is said about have all their spare rows.
     return {"high": 0, "partial": 0, "low": 0, "none": 0, **rows.spent, "max": banks - sum(rows.spent.values())}
 
 
@@ -118,6 +119,7 @@ def nvmlDeviceGetRetiredPagesPendingStatus(gpu: SimulatedGpu) -> int:
 @call(versions=[pynvml.nvmlRepairStatus_v1])
 def nvmlDeviceGetRepairStatus(gpu: SimulatedGpu) -> dict[str, int]:
     """Neither channels nor TPCs of simulated boards ever wait for a repair."""
+    # Boards that remap rows are those that can repair channels, too.
     remapping_of(gpu)
     return {"bChannelRepairPending": 0, "bTpcRepairPending": 0}
 

@@ -25,9 +25,11 @@ def nvmlDeviceSetMigMode(driver: Driver, gpu: SimulatedGpu, mode: int) -> int:
     mig = _capable(gpu)
     if mode not in (pynvml.NVML_DEVICE_MIG_DISABLE, pynvml.NVML_DEVICE_MIG_ENABLE):
         raise NvmlReturn("INVALID_ARGUMENT")
+    # The wish is noted first: where it cannot be carried out now, it stays pending until a reset.
     mig.pending = bool(mode)
     if mig.pending == mig.enabled:
         return int(pynvml.NVML_SUCCESS)
+    # The call itself succeeds all the same; only the answered status says that nothing has happened yet.
     if gpu.processes or mig.instances:
         return int(pynvml.NVML_ERROR_IN_USE)
     if driver.profile.virtualization == "passthrough" and not mig.table.resetless:
@@ -58,7 +60,7 @@ def nvmlDeviceGetGpuInstanceProfileInfoByIdV(gpu: SimulatedGpu, profile_id: int)
     return _profile_fields(_enabled(gpu).profile(profile_id))
 
 
-@call(also=["nvmlDeviceGetGpuInstancePossiblePlacements"])
+@call()
 def nvmlDeviceGetGpuInstancePossiblePlacements_v2(gpu: SimulatedGpu, profile_id: int) -> list[dict[str, int]]:
     """Where a profile may start on an empty GPU; it does not say what is free."""
     profile = _capable(gpu).profile(profile_id)
@@ -81,6 +83,7 @@ def nvmlDeviceCreateGpuInstanceWithPlacement(
     driver: Driver, gpu: SimulatedGpu, profile_id: int, placement: Target
 ) -> int:
     mig = _enabled(gpu)
+    # The size follows from the profile, but the driver does not correct a caller who has it wrong.
     if placement.size != mig.profile(profile_id).size:
         raise NvmlReturn("INVALID_ARGUMENT")
     return _created(driver, gpu, mig.create(profile_id, placement.start))
@@ -210,6 +213,7 @@ def nvmlDeviceGetComputeInstanceId(device: MigDevice) -> int:
 
 @call()
 def nvmlDeviceGetMigDeviceHandleByIndex(driver: Driver, gpu: SimulatedGpu, index: int) -> int:
+    # Slots are as many as there can ever be devices; those without one are holes, not the end of the list.
     if not 0 <= index < _capable(gpu).table.slices:
         raise NvmlReturn("INVALID_ARGUMENT")
     for device in gpu.mig_devices():

@@ -14,8 +14,10 @@ from node_agent.hardware.simulated.returns import NvmlReturn, supported
 RISE_UNDER_LOAD = 40
 HIDDEN_LIMIT = 87
 
+# The driver samples the engines six times a second.
 SAMPLING_PERIOD_US = 167_000
 PCIE_MBITS_PER_LANE = {1: 2500, 2: 5000, 3: 8000, 4: 16000, 5: 32000, 6: 64000}
+# A link of generation 4 in one direction, about as full as it gets.
 BUSIEST_PCIE_KB_PER_SECOND = 20_000_000
 
 
@@ -86,6 +88,7 @@ def nvmlDeviceGetTemperatureThreshold(gpu: SimulatedGpu, threshold: int) -> int 
 
 @call(versions=[pynvml.nvmlMarginTemperature_v1])
 def nvmlDeviceGetMarginTemperature(gpu: SimulatedGpu) -> dict[str, int]:
+    # Which boards have a margin is told by their limits; how far away the limit is, they keep to themselves.
     temperature_limits(gpu, "margin")
     return {"marginTemperature": HIDDEN_LIMIT - nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)}
 

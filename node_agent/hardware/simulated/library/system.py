@@ -73,6 +73,7 @@ def nvmlDeviceGetHandleBySerial(driver: Driver, serial: str) -> int:
 
 @call()
 def nvmlDeviceGetHandleByPciBusId_v2(driver: Driver, bus: str) -> int:
+    # Callers write the domain with four digits or with eight.
     domain, _, rest = bus.lower().partition(":")
     for gpu in driver.visible:
         if gpu.place.bus == f"{domain[-4:].zfill(4)}:{rest}":

@@ -12,11 +12,13 @@ from node_agent.hardware.simulated.links import Link, common_ancestor
 from node_agent.hardware.simulated.profile import cpu_numbers, nvml_constant
 from node_agent.hardware.simulated.returns import NvmlReturn, supported
 
+# NVLink 5 switches are reached over a fabric of their own and have no PCI address to tell.
 NO_SWITCH_ADDRESS = "0000:00:00.0"
 
 
 @call()
 def nvmlDeviceGetTopologyCommonAncestor(one: SimulatedGpu, other: SimulatedGpu) -> int:
+    # NVLink does not count here: two GPUs on one NVSwitch are as far apart as their PCIe roots.
     if one is other:
         raise NvmlReturn("INVALID_ARGUMENT")
     return common_ancestor(one.place, other.place)
@@ -49,6 +51,7 @@ def nvmlDeviceGetNvLinkState(gpu: SimulatedGpu, link: int) -> int:
 
 @call()
 def nvmlDeviceGetNvLinkVersion(gpu: SimulatedGpu, link: int) -> int:
+    # The version is the board's, but a link that does not exist has none.
     link_of(gpu, link)
     return nvlink_version(gpu)
 
@@ -59,7 +62,7 @@ def nvmlDeviceGetNvLinkRemoteDeviceType(gpu: SimulatedGpu, link: int) -> int:
     return int(pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH if far_end.peer is None else pynvml.NVML_NVLINK_DEVICE_TYPE_GPU)
 
 
-@call(also=["nvmlDeviceGetNvLinkRemotePciInfo"])
+@call()
 def nvmlDeviceGetNvLinkRemotePciInfo_v2(driver: Driver, gpu: SimulatedGpu, link: int) -> dict[str, str | int]:
     """Of a switch only the address is defined, and of a switch that is not on the bus not even that."""
     far_end = _connected(gpu, link)
@@ -107,6 +110,7 @@ def nvmlDeviceGetCpuAffinityWithinScope(
 @call()
 def nvmlDeviceGetMemoryAffinity(gpu: SimulatedGpu, words: int, mask: Target, scope: int) -> None:
     _require_scope(scope)
+    # Coherent boards list the nodes held for MIG as well; elsewhere memory is near where the CPUs are.
     listed = gpu.place.memory_nodes
     nodes = [] if gpu.place.numa is None else [gpu.place.numa]
     _fill_mask(mask, words, cpu_numbers(listed) if listed else nodes)
@@ -133,6 +137,7 @@ def linked_by_nvlink(one: SimulatedGpu, other: SimulatedGpu) -> bool:
     """Whether an active link joins two GPUs, directly or over switches of the same fabric; MIG mode takes it away."""
     if one.mig_enabled or other.mig_enabled:
         return False
+    # Switches of one island are not joined to each other: two GPUs need an active link to the same one.
     direct = any(link.active and link.peer == other.slot for link in one.links)
     return direct or bool(_switches(one) & _switches(other))
 

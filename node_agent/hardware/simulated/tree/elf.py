@@ -9,6 +9,7 @@ from typing import Literal
 
 Machine = Literal["x86_64", "aarch64"]
 
+# Figures and layouts are those of the ELF specification, under its own names.
 _MACHINES = {"x86_64": 62, "aarch64": 183}
 
 _HEADER, _SEGMENT, _SECTION, _DYNAMIC = "<16sHHIQQQIHHHHHH", "<IIQQQQQQ", "<IIQQQQIIQQ", "<qQ"
@@ -30,6 +31,7 @@ def shared_object(soname: str, machine: Machine = "x86_64") -> bytes:
     dynamic_at = _aligned(strings_at + len(strings))
     dynamic = _dynamic(strings_at, len(strings))
     names_at = dynamic_at + len(dynamic)
+    # Sections are not needed to load a library, but some readers look for the dynamic section by nothing else.
     sections_at = _aligned(names_at + len(_SECTION_NAMES))
     sections = _sections((strings_at, len(strings)), (dynamic_at, len(dynamic)), names_at)
     size = sections_at + len(sections)

@@ -62,7 +62,9 @@ def apply(tree: Tree, root: Path, devices: DeviceNodes) -> None:
     for path in tree:
         if path not in owned and os.path.lexists(root / path):
             raise SimulationError(f"{root / path} exists and was not written by a simulated node: use another folder")
+    # Until all is written both trees are owned, so that a failure half-way leaves nothing that cannot be removed.
     (root / MANIFEST).write_text("\n".join(sorted({*owned, *tree})), encoding="utf-8")
+    # Deepest first, so that folders are empty when their turn comes.
     for path in sorted(owned - tree.keys(), reverse=True):
         _remove(root, root / path)
     for path, entry in tree.items():
@@ -118,6 +120,7 @@ def _put_device(path: Path, entry: CharDevice, devices: DeviceNodes) -> None:
             if devices == "real":
                 raise
         else:
+            # The mode given to mknod is cut down by the umask.
             path.chmod(entry.mode)
             return
     _put(path, File(content=f"c {entry.major}:{entry.minor}\n".encode(), mode=entry.mode), devices)

@@ -16,6 +16,7 @@ NVIDIA_MAJOR = 195
 CONTROL_MINOR = 255
 MODESET_MINOR = 254
 DRI_MAJOR = 226
+# Handed out at boot: any program that does not read them from /proc/devices is wrong about them somewhere.
 DYNAMIC_MAJORS = {
     "nvidia-nvswitch": 234,
     "nvidia-nvlink": 235,
@@ -46,6 +47,7 @@ def kernel_entries(driver: Driver) -> Entries:
     for gpu in gpus:
         yield from _pci_device(driver, gpu)
     yield from _switches(driver.profile)
+    # Without its module NVIDIA's part of /proc and /dev is gone, as after a failed upgrade.
     if driver.module == "not-loaded":
         return
     yield from _module(driver)
@@ -78,6 +80,7 @@ def _on_bus(bus: str, path: str) -> tuple[str, Entry]:
 def _pci_device(driver: Driver, gpu: SimulatedGpu) -> Entries:
     place, board, numa = gpu.place, gpu.board, driver.profile.numa
     path = _pci_path(place)
+    # A missing NUMA node is -1 to the kernel, and then every CPU is as near as any other.
     values = {
         "vendor": f"0x{NVIDIA_VENDOR:04x}",
         "device": f"0x{board.pci.device:04x}",
@@ -89,6 +92,7 @@ def _pci_device(driver: Driver, gpu: SimulatedGpu) -> Entries:
     for name, value in values.items():
         yield f"{path}/{name}", _text(value)
     yield _on_bus(place.bus, path)
+    # The GPU's folder lies inside those of its bridges, so that its path spells out what is above it.
     for depth, bridge in enumerate(place.bridges, 1):
         above = "/".join(path.split("/")[: 3 + depth])
         yield f"{above}/class", _text("0x060400")
@@ -200,6 +204,7 @@ def _gpu_capabilities(gpu: SimulatedGpu) -> Entries:
     base, minor = "proc/driver/nvidia/capabilities", gpu.place.minor
     yield from _capability(f"{base}/mig/config", CONFIG_MINOR, ROOT_ONLY)
     yield from _capability(f"{base}/mig/monitor", MONITOR_MINOR, EVERYBODY)
+    # There with MIG off, too; it fills with the instances.
     yield f"{base}/gpu{minor}/mig", Folder()
     for instance in gpu.mig.instances.values():
         folder = f"{base}/gpu{minor}/mig/gi{instance.id}"

@@ -40,6 +40,7 @@ LIBRARIES: dict[str, str | None] = {
 # Links that programs rely on besides those that ldconfig makes from the SONAMEs.
 EXTRA_LINKS = {"libcuda.so": "libcuda.so.1", "libnvidia-opticalflow.so": "libnvidia-opticalflow.so.1"}
 
+# Placeholders that can be mounted and run, and say what they are.
 BINARIES = (
     "nvidia-smi",
     "nvidia-debugdump",
@@ -49,12 +50,14 @@ BINARIES = (
     "nvidia-cuda-mps-server",
 )
 
+# What the loaders of EGL, Vulkan and OpenCL look for.
 CONFIGS = {
     "usr/share/glvnd/egl_vendor.d/10_nvidia.json": b'{"ICD": {"library_path": "libEGL_nvidia.so.0"}}\n',
     "etc/vulkan/icd.d/nvidia_icd.json": b'{"ICD": {"library_path": "libGLX_nvidia.so.0"}}\n',
     "etc/OpenCL/vendors/nvidia.icd": b"libnvidia-opencl.so.1\n",
 }
 
+# Ampere and later, and Turing with GA100: which one is needed is for the driver to know.
 FIRMWARE = ("gsp_ga10x.bin", "gsp_tu10x.bin")
 
 

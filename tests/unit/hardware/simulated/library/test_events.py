@@ -155,6 +155,15 @@ def test_a_change_of_the_recovery_action_is_announced_twice(h200: SimulatedNode)
     assert [(event.eventType, event.eventData) for event in events] == [(RECOVERY, 0), (XID, 154)]
 
 
+@pytest.mark.parametrize(("kind", "event"), [("corrected", SBE), ("uncorrected", DBE)])
+def test_memory_errors_are_reported_by_kind(h200: SimulatedNode, kind: str, event: int) -> None:
+    event_set = watching(0, mask=SBE | DBE)
+    h200.faults.ecc(0, kind, 3)
+    assert pynvml.nvmlEventSetWait(event_set, 0).eventType == event
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait(event_set, 0)
+
+
 def test_making_instances_is_reported(h200: SimulatedNode) -> None:
     event_set = watching(0, mask=MIG)
     pynvml.nvmlDeviceSetMigMode(gpu(0), 1)
