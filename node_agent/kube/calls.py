@@ -149,10 +149,12 @@ class Calls:
 
     def _distrust(self, error: ssl.SSLCertVerificationError) -> KubeError:
         access = self._access
-        message = f"{access.server} cannot be trusted: {error.verify_message}; {access.source} "
+        advice = f"is the certificate authority of {access.source} that server's?"
         if "mismatch" in error.verify_message:
-            return KubeAccessError(f"{message}has another name for it than its certificate: set tls-server-name")
-        return KubeAccessError(f"{message}names the certificate authority: is it that server's?")
+            advice = f"{access.source} knows it by a name that is not in its certificate: set tls-server-name there"
+        elif access.authority is None:
+            advice = f"{access.source} names no certificate authority, and the system's own do not know it"
+        return KubeAccessError(f"{access.server} cannot be trusted: {error.verify_message}; {advice}")
 
 
 def _endpoint(access: Access, credentials: Credentials) -> Endpoint:

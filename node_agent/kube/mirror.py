@@ -3,7 +3,7 @@
 import asyncio
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import uniform
 
 from node_agent.errors import Expired, KubeError, Unavailable
@@ -23,17 +23,26 @@ log = Log(__name__)
 class Mirror:
     """A service: ``run`` keeps ``objects``, by ``namespace/name`` or name, as the server has them.
 
-    They are those that the selectors name, without ``managedFields``. They are no answer before ``synced``, and may be
-    ``staleness`` seconds behind. A watch that broke goes on where it was; where the server has forgotten that place,
-    or says anything else that is no success, all is listed anew. ``restarts`` counts both.
+    They are those that the selectors name and ``keep`` wants, which is for what no selector can say, and are without
+    ``managedFields``. They are no answer before ``synced``, and may be ``staleness`` seconds behind. A watch that broke
+    goes on where it was; where the server has forgotten that place, or says anything else that is no success, all is
+    listed anew. ``restarts`` counts both.
     """
 
     def __init__(
-        self, client: KubeClient, resource: Resource, *, namespace: str = "", fields: str = "", labels: str = ""
+        self,
+        client: KubeClient,
+        resource: Resource,
+        *,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+        keep: Callable[[Object], bool] = lambda _: True,
     ) -> None:
         self._client = client
         self._resource = resource
         self._selection = {"namespace": namespace, "fields": fields, "labels": labels}
+        self._keep = keep
         self._version = ""
         self._heard = -math.inf
         self._troubles = Steady()
@@ -75,7 +84,7 @@ class Mirror:
         if not self._version:
             listing = await self._client.list(self._resource, **self._selection)
             self._version = listing.resource_version
-            self.objects.set({key_of(item): _lean(item) for item in listing.items})
+            self.objects.set({key_of(item): _lean(item) for item in listing.items if self._keep(item)})
             self.synced.set(True)
         async with self._client.watch(self._resource, self._version, **self._selection) as events:
             self._hear()
@@ -91,9 +100,11 @@ class Mirror:
         self._version = event.object["metadata"]["resourceVersion"]
         if event.type is EventType.BOOKMARK:
             return
-        key = key_of(event.object)
-        others = {name: item for name, item in self.objects.value.items() if name != key}
-        self.objects.set(others if event.type is EventType.DELETED else others | {key: _lean(event.object)})
+        key, known = key_of(event.object), self.objects.value
+        wanted = event.type is not EventType.DELETED and self._keep(event.object)
+        if wanted or key in known:
+            others = {name: item for name, item in known.items() if name != key}
+            self.objects.set(others | {key: _lean(event.object)} if wanted else others)
 
 
 def _lean(item: Object) -> Object:
