@@ -25,7 +25,7 @@ from stat import S_IROTH, S_IWOTH
 import msgspec
 
 from node_agent.cdi.driver import DriverFiles
-from node_agent.cdi.edits import ContainerEdits, Device, DeviceNode, Mount, Spec, document, merge
+from node_agent.cdi.edits import ContainerEdits, Device, DeviceNode, Mount, NodeEdits, Spec, document, merge
 from node_agent.cdi.files import READ_ONLY
 from node_agent.cdi.hooks import (
     CREATE_SYMLINKS,
@@ -59,6 +59,7 @@ class Built:
 
     spec: Spec | None
     left_out: tuple[LeftOut, ...] = ()
+    edits: NodeEdits | None = None
 
 
 def node_spec(inventory: Inventory, nodes: DeviceNodes, files: DriverFiles, hook: HookProgram | None = None) -> Built:
@@ -74,7 +75,9 @@ def node_spec(inventory: Inventory, nodes: DeviceNodes, files: DriverFiles, hook
         return Built(spec=None, left_out=left_out)
     edits = {gpu.uuid: gpu_edits(gpu, nodes, hook) for gpu in usable}
     devices = {name: edits[gpu.uuid] for name, gpu in names.items()} | {ALL: merge(*edits.values())}
-    return Built(spec=assemble(KIND, devices, common_edits(nodes, files, hook)), left_out=left_out)
+    common = common_edits(nodes, files, hook)
+    spec = assemble(KIND, devices, common)
+    return Built(spec=spec, left_out=left_out, edits=NodeEdits(common=common, gpus=edits))
 
 
 def _names(gpus: Iterable[Gpu]) -> tuple[dict[str, Gpu], list[LeftOut]]:

@@ -5,13 +5,14 @@ interfaces, resctrl and annotations. Field names become camelCase in JSON, defau
 keep their order in the file, so that equal specs are equal bytes. ``build`` makes these values.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from itertools import chain
 from typing import Any, TypeVar
 
 import msgspec
 
 from node_agent.cdi.names import check_device, check_kind
+from node_agent.model.gpu import GpuUuid
 
 _Item = TypeVar("_Item", bound=Hashable)
 
@@ -83,6 +84,13 @@ class Spec(_Value, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_kind(self.kind)
+
+
+class NodeEdits(_Value, frozen=True, kw_only=True):
+    """What the GPUs of a node need in a container: ``common`` whichever they are, ``gpus`` each of those in reach."""
+
+    common: ContainerEdits
+    gpus: Mapping[GpuUuid, ContainerEdits]
 
 
 def merge(*edits: ContainerEdits) -> ContainerEdits:

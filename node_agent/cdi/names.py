@@ -69,3 +69,9 @@ def file_name(kind: str, transient: str | None = None) -> str:
     """The file that holds the spec of a kind; ``transient`` tells specs apart that come and go, such as a claim's."""
     stem = check_kind(kind).replace("/", "-")
     return f"{stem}.json" if transient is None else f"{stem}_{check_device(transient)}.json"
+
+
+def transient_of(kind: str, name: str) -> str | None:
+    """What ``transient`` was when ``file_name`` made this name; None where it is the name of another file."""
+    start, end = file_name(kind).removesuffix(".json") + "_", ".json"
+    return name[len(start) : -len(end)] if name.startswith(start) and name.endswith(end) else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from node_agent.cdi.build import Built, node_spec
 from node_agent.cdi.driver import find_driver_files
+from node_agent.cdi.edits import NodeEdits
 from node_agent.cdi.hooks import HookProgram
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.nodes import Stat, find_device_nodes
@@ -40,7 +41,7 @@ class Published:
 class SpecPublisher:
     """Publishes the spec of the inventory's GPUs; file work is done on ``lane``, since disks may hang.
 
-    ``stat`` looks at device nodes.
+    ``edits`` is what the spec is made of, for the specs of claims. ``stat`` looks at device nodes.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class SpecPublisher:
         self._lane = lane
         self._stat = stat
         self.published = Latest(Published())
+        self.edits: Latest[NodeEdits | None] = Latest(None)
 
     async def run(self) -> None:
         """Publish until cancelled: at each change of the inventory, and now and then in between."""
@@ -81,6 +83,8 @@ class SpecPublisher:
         blocked = {one.gpu: str(one) for one in built.left_out if one.gpu is not None}
         gpus = frozenset(gpu.uuid for gpu in inventory.gpus if built.spec is not None and gpu.uuid not in blocked)
         trouble = "; ".join(dict.fromkeys(blocked.values())) or None
+        if built.edits is not None:
+            self.edits.set(built.edits)
         self._announce(Published(gpus=gpus, left_out=built.left_out, trouble=trouble))
 
     def _write(self, inventory: Inventory) -> Built:

@@ -7,10 +7,10 @@ watch the folder and read all of it after each change. Whether a spec is to be w
 from pathlib import Path
 
 from node_agent.cdi.edits import Spec, encode
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import KIND, file_name, transient_of
 from node_agent.cdi.validate import validate
 from node_agent.errors import CdiError
-from node_agent.kit.files import remove, write_atomic
+from node_agent.kit.files import remove, unfinished, write_atomic
 
 
 class SpecWriter:
@@ -19,13 +19,15 @@ class SpecWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def write(self, spec: Spec, transient: str | None = None) -> bool:
+    def write(self, spec: Spec, transient: str | None = None, *, checked: bool = False) -> bool:
         """Make the spec the one that runtimes read of its kind; True where that changed anything.
 
-        ``transient`` names one of several specs of a kind, such as a claim's. Raises InvalidSpec where the spec is not
-        one, CdiError where the folder cannot be written; what was there before is then still there.
+        ``transient`` names one of several specs of a kind, such as a claim's. One that is ``checked`` is made of parts
+        that were validated. Raises InvalidSpec where the spec is not one, CdiError where the folder cannot be written;
+        what was there before is then still there.
         """
-        validate(spec)
+        if not checked:
+            validate(spec)
         path, content = self._folder / file_name(spec.kind, transient), encode(spec)
         try:
             if path.exists() and path.read_bytes() == content:
@@ -46,6 +48,19 @@ class SpecWriter:
         except OSError as error:
             raise self._unwritable(path, error) from error
         return True
+
+    def transients(self, kind: str) -> frozenset[str]:
+        """Which specs of a kind there are beside its lasting one. What a writer that was killed has left is removed.
+
+        Nobody may write specs of the kind meanwhile. Raises CdiError as ``write``.
+        """
+        for left in unfinished(self._folder, f"{file_name(kind).removesuffix('.json')}_*"):
+            try:
+                left.unlink(missing_ok=True)
+            except OSError as error:
+                raise self._unwritable(left, error) from error
+        names = (transient_of(kind, path.name) for path in self._folder.glob("*.json"))
+        return frozenset(name for name in names if name)
 
     def _make_folder(self) -> None:
         if not self._folder.exists():

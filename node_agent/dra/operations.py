@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from node_agent.allocation.ledger import Grant
-
+from node_agent.allocation.grants import Grant
 from node_agent.dra.configs import config_for
 from node_agent.errors import DeviceHeld, KubeError, NodeAgentError, UnknownDevice
 from node_agent.kit.backoff import pauses
@@ -64,7 +63,9 @@ class ClaimSource(Protocol):
 class Preparer(Protocol):
     """Makes allocations usable; see ``allocation.prepare``."""
 
-    async def prepare(self, claim: Claim, devices: Mapping[str, PublishedDevice]) -> Grant: ...
+    async def prepare(
+        self, claim: Claim, devices: Mapping[str, PublishedDevice], *, asked: float | None = None
+    ) -> Grant: ...
 
     async def unprepare(self, uid: ClaimUid) -> None: ...
 
@@ -112,13 +113,14 @@ class ClaimOperations:
         raise AssertionError("pauses never end")
 
     async def _prepare(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
+        asked = time.monotonic()
         claim = await self._claims.claim(ref)
         published = self._published()
         for result in claim.of_driver(self._driver):
             if result.device not in published:
                 raise UnknownDevice(f"claim {claim.full_name}: this node offers no device {result.device}")
             config_for(result, published[result.device].kind, claim.configs)
-        grant = await self._preparer.prepare(claim, published)
+        grant = await self._preparer.prepare(claim, published, asked=asked)
         log.info("prepared", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
         return tuple(
             PreparedDevice(

@@ -34,6 +34,11 @@ def remove(path: Path) -> None:
     sync_folder(path.parent)
 
 
+def unfinished(folder: Path, pattern: str) -> list[Path]:
+    """What ``write_atomic`` has left of files by a glob pattern, where it was killed; or is writing just now."""
+    return sorted(folder.glob(f".{pattern}.*"))
+
+
 def sync_folder(folder: Path) -> None:
     """Make renames and removals in ``folder`` survive a power cut; a folder that is gone needs none."""
     try:
