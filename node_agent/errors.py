@@ -12,8 +12,11 @@ NodeAgentError
 │   ├── UnknownDevice         an id that was never offered
 │   ├── DeviceWithdrawn       a device that is out of service
 │   ├── DeviceHeld            somebody else holds the hardware
+│   ├── Overtaken             what was asked for has been undone before its turn came
 │   ├── ClaimUnreadable       a ResourceClaim is not there as it was named, or is not understood
 │   └── ClaimConfigInvalid    the opaque configuration of a claim or its class cannot be used
+├── StateError                what was given out cannot be read or written down
+│   └── CheckpointDamaged     the file is not what was written
 ├── CdiError                  CDI specs cannot be made
 │   ├── DriverFilesMissing    no driver libraries under the driver root
 │   └── InvalidSpec           a spec does not follow the CDI format
@@ -92,6 +95,18 @@ class ClaimUnreadable(AllocationError):
 
 class ClaimConfigInvalid(AllocationError):
     """The opaque configuration of a claim or its class cannot be used; the message names the path."""
+
+
+class Overtaken(AllocationError):
+    """What was asked for has been undone before its turn came: whoever asked is behind the times."""
+
+
+class StateError(NodeAgentError):
+    """What was given out cannot be read or written down; nothing was changed."""
+
+
+class CheckpointDamaged(StateError):
+    """The file of grants is not what was written; the message says in what way."""
 
 
 class CdiError(NodeAgentError):

@@ -1,0 +1,79 @@
+"""What a change makes of the books, or why it is refused. Pure; ``ledger`` makes each change durable."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from node_agent.allocation.conflicts import find_conflict
+from node_agent.allocation.grants import Books, Door, Grant
+from node_agent.errors import AllocationError, DeviceHeld, StateError
+
+
+def reserved(books: Books, grant: Grant) -> Books:
+    """The books with a new grant; those that they were where the holder has the same hardware already.
+
+    Raises:
+        DeviceHeld: another holder has a GPU of it.
+        AllocationError: this holder has other devices; they must be released first.
+        StateError: it is not known yet who holds what.
+    """
+    known = books.grants.get(grant.holder.id)
+    if known is not None and known.same_hardware(grant):
+        return books
+    if known is not None:
+        raise AllocationError(f"{grant.holder} holds other devices already: they must be released first")
+    if conflict := find_conflict(grant, books.grants.values()):
+        raise DeviceHeld(str(conflict))
+    if books.unreconciled:
+        raise StateError(
+            f"{grant.holder} gets no device yet: who holds which GPU is not known again before the agent has heard "
+            f"of every {' and every '.join(sorted(books.unreconciled))} of this node"
+        )
+    return _with(books, grant)
+
+
+def recorded(books: Books, grant: Grant) -> Books:
+    """The books with a grant in the place of the one that its holder has. Raises StateError where there is none."""
+    known = books.grants.get(grant.holder.id)
+    if known is None or not known.same_hardware(grant):
+        raise StateError(f"{grant.holder} does not hold what is to be recorded: it was released meanwhile")
+    return _with(books, grant)
+
+
+def released(books: Books, holder_id: str) -> Books:
+    """The books without a holder; one that is unknown has nothing to release."""
+    return _of(books, {key: grant for key, grant in books.grants.items() if key != holder_id})
+
+
+def reconciled(books: Books, door: Door, live: Iterable[Grant]) -> Books:
+    """The books once every live holder of a door is known: those that a lost record lacks are added.
+
+    Holders that stand in each other's way are added all the same: each of them is alive and none is free.
+    """
+    if door not in books.unreconciled:
+        return books
+    lost = {grant.holder.id: grant.unprepared for grant in live}
+    return Books(grants=lost | dict(books.grants), unreconciled=books.unreconciled - {door})
+
+
+def after_boot(books: Books, boot_id: str) -> Books:
+    """The books as they hold in this boot: what an earlier one prepared is held, and must be prepared again.
+
+    A grant that does not tell its boot counts as one of this boot, and so does every grant where this boot has no id.
+    What limits hold the kubelet remembers by itself.
+    """
+    if not boot_id:
+        return books
+    return _of(books, {key: _after_boot(grant, boot_id) for key, grant in books.grants.items()})
+
+
+def _after_boot(grant: Grant, boot_id: str) -> Grant:
+    stale = grant.boot_id not in ("", boot_id) and grant.holder.door is Door.CLAIM
+    return grant.unprepared if stale else replace(grant, boot_id=boot_id)
+
+
+def _with(books: Books, grant: Grant) -> Books:
+    return _of(books, {**books.grants, grant.holder.id: grant})
+
+
+def _of(books: Books, grants: Mapping[str, Grant]) -> Books:
+    return replace(books, grants=grants)

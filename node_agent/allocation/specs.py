@@ -1,0 +1,93 @@
+"""The CDI spec of each claim: one file that is complete by itself. A container of the claim is given ids out of it.
+
+The spec is made from the claim's grant and from the node's edits of this moment, so that one written anew follows a new
+driver.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import lru_cache, partial
+
+from node_agent.allocation.grants import Hold
+from node_agent.cdi.build import assemble
+from node_agent.cdi.edits import ContainerEdits, Device, NodeEdits, Spec, merge
+from node_agent.cdi.names import VENDOR, qualified
+from node_agent.cdi.validate import validate
+from node_agent.cdi.versions import VERSIONS
+from node_agent.cdi.writer import SpecWriter
+from node_agent.errors import CdiError
+from node_agent.kit.lane import Lane
+from node_agent.kit.latest import Latest
+from node_agent.model.claim import ClaimUid
+
+KIND = f"{VENDOR}/claim"
+
+
+def device_name(uid: ClaimUid, hold: Hold) -> str:
+    """The name of a hold in its claim's spec: no other device and no other claim has it."""
+    return "-".join(part for part in (uid, hold.device, hold.share_id) if part)
+
+
+def cdi_ids(uid: ClaimUid, hold: Hold) -> tuple[str, ...]:
+    """What a container is given to get a hold; the first id is no other device's, since pods are told by it."""
+    return (qualified(device_name(uid, hold), KIND),)
+
+
+class ClaimSpecs:
+    """Writes and removes the specs of claims, on ``lane``; ``edits`` is None as long as the node's are not known."""
+
+    def __init__(self, *, writer: SpecWriter, lane: Lane, edits: Latest[NodeEdits | None]) -> None:
+        self._writer = writer
+        self._lane = lane
+        self.edits = edits
+
+    async def write(self, uid: ClaimUid, holds: Mapping[Hold, Iterable[ContainerEdits]]) -> bool:
+        """Write the spec of a claim's holds, each with what it needs beside its GPUs, unless it is there already.
+
+        True where it was not there, or another one. Raises CdiError where a GPU cannot be given to containers now, or
+        the spec cannot be written.
+        """
+        edits = self.edits.value
+        if edits is None:
+            raise CdiError(
+                "what a container needs to use a GPU is not known yet: the driver's files were not looked at"
+            )
+        devices = {device_name(uid, hold): _device(edits, hold, more) for hold, more in holds.items()}
+        write = partial(self._write, uid, devices, edits.common)
+        return await self._lane.run("write the CDI spec of a claim", write)
+
+    def _write(self, uid: ClaimUid, devices: Mapping[str, ContainerEdits], common: ContainerEdits) -> bool:
+        versions = (_checked_version(edits, common) for edits in devices.values())
+        spec = Spec(
+            cdi_version=max(versions, key=VERSIONS.index),
+            kind=KIND,
+            devices=tuple(Device(name=name, container_edits=edits) for name, edits in devices.items()),
+            container_edits=common,
+        )
+        return self._writer.write(spec, transient=uid, checked=True)
+
+    async def remove(self, uid: ClaimUid) -> None:
+        """Remove a claim's spec, if there is one. Raises CdiError where that cannot be done."""
+        await self._lane.run("remove the CDI spec of a claim", partial(self._writer.remove, KIND, uid))
+
+    async def written(self) -> frozenset[ClaimUid]:
+        """The claims that have a spec."""
+        found = await self._lane.run("list the CDI specs of claims", partial(self._writer.transients, KIND))
+        return frozenset(map(ClaimUid, found))
+
+
+@lru_cache(maxsize=64)
+def _checked_version(device: ContainerEdits, common: ContainerEdits) -> str:
+    """The version of a spec with such a device, validated: the same GPUs are given out again and again.
+
+    The device's name starts with a digit here, as that of every other claim does. Raises InvalidSpec.
+    """
+    spec = assemble(KIND, {"0": device}, common)
+    validate(spec)
+    return spec.cdi_version
+
+
+def _device(edits: NodeEdits, hold: Hold, more: Iterable[ContainerEdits]) -> ContainerEdits:
+    for gpu in hold.gpus:
+        if gpu not in edits.gpus:
+            raise CdiError(f"{hold.device}: {gpu} cannot be given to containers now; the node's CDI spec lacks it too")
+    return merge(*(edits.gpus[gpu] for gpu in hold.gpus), *more)
