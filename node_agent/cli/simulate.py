@@ -19,9 +19,12 @@ def simulate() -> None:
 @simulation_socket
 @gpu_option
 @click.option("--code", type=int, required=True, help="The Xid, such as 79.")
-def xid(socket: Path, gpu: str, code: int) -> None:
-    """Report an Xid from a GPU."""
-    _send(socket, command="xid", gpu=gpu, code=code)
+@click.option(
+    "--recovery/--no-recovery", default=True, show_default=True, help="The driver asks for what it asks for after it."
+)
+def xid(socket: Path, gpu: str, code: int, recovery: bool) -> None:
+    """Report an Xid from a GPU; `restore-gpu` is the recovery that the driver then asks for."""
+    _send(socket, command="xid", gpu=gpu, code=code, recovery=recovery)
 
 
 @simulate.command("lose-gpu")

@@ -33,6 +33,10 @@ RECOVERY_ACTION_CHANGED = 154
 XIDS = range(1, 1000)
 
 RECOVERY_ACTIONS = nvml_members("NVML_GPU_RECOVERY_ACTION_")
+# After the Xids that NVIDIA's catalogue answers with a reset of the GPU, or with a restart of the machine.
+USUAL_RECOVERY = dict.fromkeys(
+    (46, 48, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158), "gpu-reset"
+) | {FELL_OFF_THE_BUS: "node-reboot"}
 ERROR_KINDS = nvml_members("NVML_MEMORY_ERROR_TYPE_")
 ERROR_EVENTS = {
     pynvml.NVML_MEMORY_ERROR_TYPE_CORRECTED: pynvml.nvmlEventTypeSingleBitEccError,
@@ -80,11 +84,22 @@ class Faults:
     # What the driver reports
 
     def xid(
-        self, gpu: GpuSelector, code: int, *, instance: int | None = None, compute_instance: int | None = None
+        self,
+        gpu: GpuSelector,
+        code: int,
+        *,
+        instance: int | None = None,
+        compute_instance: int | None = None,
+        recovery: bool = False,
     ) -> None:
-        """Report an Xid; nothing else changes. The instance ids say which MIG device it is confined to."""
+        """Report an Xid. The instance ids say which MIG device it is confined to.
+
+        With ``recovery`` the driver then asks for what it usually asks for after that Xid, where it can; without it
+        nothing else changes.
+        """
+        found = self.gpu(gpu)
         event = Event(
-            gpu=self.gpu(gpu),
+            gpu=found,
             type=pynvml.nvmlEventTypeXidCriticalError,
             data=_choose("Xid", code, XIDS),
             instance=NO_INSTANCE if instance is None else instance,
@@ -92,6 +107,8 @@ class Faults:
         )
         with self._driver.changed:
             self._driver.report(event)
+            if recovery and code in USUAL_RECOVERY and found.board.recovery_action:
+                self.recovery_action(gpu, USUAL_RECOVERY[code])
 
     def recovery_action(self, gpu: GpuSelector, action: str) -> None:
         """Change what the driver says must be done with a GPU, and announce it as the driver does."""

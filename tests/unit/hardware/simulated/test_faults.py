@@ -370,3 +370,19 @@ def everything(node: SimulatedNode) -> str:
 def test_a_board_is_not_given_what_it_lacks(simulate: Simulate, profile: str, request_: Any, message: str) -> None:
     with pytest.raises(SimulationError, match=message):
         request_(simulate(profile).faults)
+
+
+@pytest.mark.parametrize(("code", "action"), [(79, 2), (48, 1), (31, 0)])
+def test_after_a_fatal_xid_the_driver_asks_for_its_usual_recovery_if_told_to(
+    simulate: Simulate, code: int, action: int
+) -> None:
+    node = simulate("h200-8")
+    node.faults.xid(3, code, recovery=True)
+    assert node.faults.gpu(3).recovery_action == action
+    assert node.faults.gpu(2).recovery_action == 0
+
+
+def test_a_driver_that_cannot_ask_for_recovery_reports_the_xid_alone(simulate: Simulate) -> None:
+    node = simulate("t4-4")
+    node.faults.xid(0, 79, recovery=True)
+    assert node.faults.gpu(0).recovery_action == 0
