@@ -15,11 +15,18 @@ if TYPE_CHECKING:
 
 @click.command()
 @node_options
+@click.option("--http-address", metavar="HOST:PORT", help="Serve status and health over TCP as well, such as :9400.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="How much to say.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), help="How to say it.")
-def run(config: Path | None, simulate: str | None, log_level: str | None, log_format: str | None) -> None:
+def run(
+    config: Path | None,
+    simulate: str | None,
+    http_address: str | None,
+    log_level: str | None,
+    log_format: str | None,
+) -> None:
     """Run the agent until it is told to end (SIGTERM, Ctrl-C)."""
-    flags = {"agent.log.level": log_level, "agent.log.format": log_format}
+    flags = {"agent.http.address": http_address, "agent.log.level": log_level, "agent.log.format": log_format}
     given = {key: value for key, value in flags.items() if value is not None}
     with chosen_node(config, simulate, given, serves=True) as (settings, stat):
         from node_agent.kit import logs
