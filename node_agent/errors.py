@@ -16,7 +16,8 @@ NodeAgentError
 │   ├── ClaimUnreadable       a ResourceClaim is not there as it was named, or is not understood
 │   └── ClaimConfigInvalid    the opaque configuration of a claim or its class cannot be used
 ├── StateError                what was given out cannot be read or written down
-│   └── CheckpointDamaged     the file is not what was written
+│   ├── CheckpointDamaged     the file is not what was written
+│   └── HoldersUnknown        who holds what is not known yet; it will be
 ├── CdiError                  CDI specs cannot be made
 │   ├── DriverFilesMissing    no driver libraries under the driver root
 │   └── InvalidSpec           a spec does not follow the CDI format
@@ -107,6 +108,10 @@ class StateError(NodeAgentError):
 
 class CheckpointDamaged(StateError):
     """The file of grants is not what was written; the message says in what way."""
+
+
+class HoldersUnknown(StateError):
+    """Who holds what is not known yet, since the record is new or was lost; it passes once the holders are told."""
 
 
 class CdiError(NodeAgentError):

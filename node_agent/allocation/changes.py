@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from node_agent.allocation.conflicts import find_conflict
 from node_agent.allocation.grants import Books, Door, Grant
-from node_agent.errors import AllocationError, DeviceHeld, StateError
+from node_agent.errors import AllocationError, DeviceHeld, HoldersUnknown, StateError
 
 
 def reserved(books: Books, grant: Grant) -> Books:
@@ -14,7 +14,7 @@ def reserved(books: Books, grant: Grant) -> Books:
     Raises:
         DeviceHeld: another holder has a GPU of it.
         AllocationError: this holder has other devices; they must be released first.
-        StateError: it is not known yet who holds what.
+        HoldersUnknown: it is not known yet who holds what.
     """
     known = books.grants.get(grant.holder.id)
     if known is not None and known.same_hardware(grant):
@@ -24,7 +24,7 @@ def reserved(books: Books, grant: Grant) -> Books:
     if conflict := find_conflict(grant, books.grants.values()):
         raise DeviceHeld(str(conflict))
     if books.unreconciled:
-        raise StateError(
+        raise HoldersUnknown(
             f"{grant.holder} gets no device yet: who holds which GPU is not known again before the agent has heard "
             f"of every {' and every '.join(sorted(books.unreconciled))} of this node"
         )

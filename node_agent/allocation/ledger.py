@@ -69,7 +69,7 @@ class Ledger:
         self._books = Books()
         self._stored: Books | None = None
         self._failure: str | None = None
-        self._loss = f"there is no ledger {checkpoint.path} yet"
+        self._loss = f"the ledger {checkpoint.path} is new"
         self.grants: Latest[Mapping[str, Grant]] = Latest({})
 
     async def __aenter__(self) -> "Ledger":
@@ -107,7 +107,8 @@ class Ledger:
         Raises:
             DeviceHeld: another holder has a GPU of it.
             AllocationError: the holder has other devices, which must be released first.
-            StateError: it is not known yet who holds what, or the file cannot be written.
+            HoldersUnknown: it is not known yet who holds what.
+            StateError: the file cannot be written.
         """
         new = replace(grant, boot_id=self._boot_id, since=self._clock())
         return await self._changed(new, partial(reserved, grant=new), durable)

@@ -66,7 +66,8 @@ class Preparer:
             UnknownDevice: a device is not published, or stands for other GPUs than when the claim was prepared.
             DeviceHeld: another holder has a GPU of it.
             CdiError: the claim's spec cannot be written.
-            StateError: the ledger cannot be written, or it is not known yet who holds what.
+            HoldersUnknown: it is not known yet who holds what.
+            StateError: the ledger cannot be written.
         """
         self._calls.note(claim.uid)
         return await self._calls.whole(self._prepare(claim, devices, time.monotonic() if asked is None else asked))

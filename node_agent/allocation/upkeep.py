@@ -14,6 +14,9 @@ from node_agent.model.claim import Claim, ClaimUid
 
 PERIOD_SECONDS = 3600.0
 
+# How far a list of claims may lag: those that were called for since are let be.
+LAG_SECONDS = 60.0
+
 log = Log(__name__)
 
 
@@ -21,12 +24,19 @@ class Upkeep:
     """Looks after the claims of a preparer. What goes wrong with one claim is logged and leaves the others alone."""
 
     def __init__(
-        self, *, ledger: Ledger, specs: ClaimSpecs, preparer: Preparer, period: float = PERIOD_SECONDS
+        self,
+        *,
+        ledger: Ledger,
+        specs: ClaimSpecs,
+        preparer: Preparer,
+        period: float = PERIOD_SECONDS,
+        lag: float = LAG_SECONDS,
     ) -> None:
         self._ledger = ledger
         self._specs = specs
         self._preparer = preparer
         self._period = period
+        self._lag = lag
 
     async def run(self) -> None:
         """Restore and sweep until cancelled: now, when the edits of the node change, and every ``period`` seconds."""
@@ -52,17 +62,17 @@ class Upkeep:
     async def reconcile(self, live: Collection[Claim], devices: Devices, as_of: float) -> None:
         """Clean up after claims that are not there any more; after a loss of the ledger learn who holds what.
 
-        ``live`` is every claim that is allocated on this node, as the API server lists them when asked at ``as_of``
-        (``time.monotonic()``) or later: whoever is not among them loses its GPUs. ``devices`` should name GPUs that are
-        absent as well. Raises UnknownDevice where the ledger was lost and a live claim has a device that is not named:
-        as long as that is so, nobody new gets a device.
+        ``live`` is every claim that is allocated on this node, as the API server had them at ``as_of``
+        (``time.monotonic()``), give or take ``lag`` seconds: whoever is not among them, and was not called for since,
+        loses its GPUs. ``devices`` should name GPUs that are absent as well. Raises UnknownDevice where the ledger was
+        lost and a live claim has a device that is not named: as long as that is so, nobody new gets a device.
         """
         mine = {claim.uid: claim for claim in live if claim.of_driver(self._preparer.driver)}
         if Door.CLAIM in self._ledger.unreconciled:
             await self._recover(mine.values(), devices)
         for grant in self._ledger.grants_of(Door.CLAIM):
             uid = ClaimUid(grant.holder.id)
-            if uid not in mine and not self._preparer.called_since(uid, as_of):
+            if uid not in mine and not self._preparer.called_since(uid, as_of - self._lag):
                 log.warning("claim is gone and was never unprepared", claim=grant.holder.name, uid=uid)
                 await self._try("claim that is gone still holds its devices", self._preparer.unprepare(uid))
         await self.sweep()
