@@ -75,7 +75,9 @@ class InventoryKeeper:
                 pause = next(tries) if self._incomplete else self._period
                 await asyncio.sleep(_REST_SECONDS)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._asked.wait(), pause)
+                    # Not wait_for: in Python 3.11 it drops a cancellation that comes together with what it waits for.
+                    async with asyncio.timeout(pause):
+                        await self._asked.wait()
 
     @property
     def _incomplete(self) -> bool:

@@ -304,6 +304,21 @@ async def test_many_rescans_at_once_are_few_looks(
     assert 1 <= looks <= 4
 
 
+async def test_a_stop_that_comes_together_with_a_rescan_is_not_lost(provider: NvmlProvider, root: Path) -> None:
+    keeper = keeper_of(provider, root)
+    task = asyncio.create_task(keeper.run())
+    await until(keeper, lambda inventory: inventory.generation > 0)
+    await asyncio.sleep(0.05)
+    keeper.rescan()
+    # The one who waits has its answer now, and is woken at the next turn of the loop: together with the stop.
+    await asyncio.sleep(0)
+    task.cancel()
+    done, _ = await asyncio.wait([task], timeout=2)
+    task.cancel()
+    await asyncio.wait([task])
+    assert done
+
+
 async def test_a_hanging_call_shows_while_everything_else_goes_on(
     provider: NvmlProvider, root: Path, node: SimulatedNode, caplog: pytest.LogCaptureFixture
 ) -> None:
