@@ -36,8 +36,7 @@ def read(session: Session, gpu: GpuUuid) -> GpuReadings:
     # A GPU that lacks everything is an odd one; a GPU that fails everything is a broken one.
     if not answers.heard:
         raise answers.errors[0]
-    pending, failure = values.pop("row_remap") or (None, None)
-    return GpuReadings(row_remap_pending=pending, row_remap_failed=failure, failed=answers.failed, **values)
+    return GpuReadings(failed=answers.failed, **values)
 
 
 def _memory_used(calls: Calls, handle: Handle) -> int | None:
@@ -63,9 +62,14 @@ def _uncorrected_ecc_errors(calls: Calls, handle: Handle) -> int | None:
     return sum(known) if known else None
 
 
-def _row_remap(calls: Calls, handle: Handle) -> tuple[bool, bool]:
-    _, _, pending, failure = calls(pynvml.nvmlDeviceGetRemappedRows, handle)
-    return bool(pending), bool(failure)
+def _row_remap_pending(calls: Calls, handle: Handle) -> bool:
+    _, _, pending, _ = calls(pynvml.nvmlDeviceGetRemappedRows, handle)
+    return bool(pending)
+
+
+def _row_remap_failed(calls: Calls, handle: Handle) -> bool:
+    *_, failed = calls(pynvml.nvmlDeviceGetRemappedRows, handle)
+    return bool(failed)
 
 
 def _utilization(calls: Calls, handle: Handle) -> float:
@@ -85,5 +89,6 @@ _QUERIES: Mapping[str, Query] = {
     "power": _power,
     "recovery_action": _recovery_action,
     "uncorrected_ecc_errors": _uncorrected_ecc_errors,
-    "row_remap": _row_remap,
+    "row_remap_pending": _row_remap_pending,
+    "row_remap_failed": _row_remap_failed,
 }
