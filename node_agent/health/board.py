@@ -1,27 +1,32 @@
 """The open causes of every device; the one place that says how healthy a GPU is."""
 
-from collections.abc import Callable, Collection
+import time
+from collections.abc import Callable
+from dataclasses import replace
 
+from node_agent.health.verdicts import not_probed
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Cause, DeviceHealth, HealthReport
+from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason
 
 log = Log(__name__)
 
 
 class HealthBoard:
-    """Opens and closes causes; ``report`` is what all others watch."""
+    """Opens and closes causes; ``report`` is what all others watch. A GPU that was never probed is not fit for work."""
 
     def __init__(self) -> None:
-        self.report: Latest[HealthReport] = Latest(HealthReport())
+        unknown = DeviceHealth(causes=(not_probed(time.time()),))
+        self.report: Latest[HealthReport] = Latest(HealthReport(others=unknown))
 
     def open(self, gpu: GpuUuid, cause: Cause) -> None:
         """Open a cause; one that is open already keeps its time and takes the new message."""
         before = self.report.value.of(gpu)
         known = {open_cause.key: open_cause for open_cause in before.causes}
         if cause.key not in known:
-            log.warning(
+            say = log.debug if cause.reason is Reason.NOT_PROBED else log.warning
+            say(
                 "health cause opened",
                 gpu=gpu,
                 reason=cause.reason,
@@ -39,13 +44,10 @@ class HealthBoard:
         before = self.report.value.of(gpu).causes
         for cause in before:
             if which(cause):
-                log.info("health cause closed", gpu=gpu, reason=cause.reason, message=cause.message)
+                say = log.debug if cause.reason is Reason.NOT_PROBED else log.info
+                say("health cause closed", gpu=gpu, reason=cause.reason, message=cause.message)
         self._set(gpu, tuple(cause for cause in before if not which(cause)))
 
-    def troubled(self) -> Collection[GpuUuid]:
-        """The GPUs with open causes."""
-        return tuple(self.report.value.devices)
-
     def _set(self, gpu: GpuUuid, causes: tuple[Cause, ...]) -> None:
-        devices = {**self.report.value.devices, gpu: DeviceHealth(causes=causes)}
-        self.report.set(HealthReport(devices={name: health for name, health in devices.items() if health.causes}))
+        report = self.report.value
+        self.report.set(replace(report, devices={**report.devices, gpu: DeviceHealth(causes=causes)}))

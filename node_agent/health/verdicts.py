@@ -23,6 +23,9 @@ RECOVERY_ACTION_CHANGED = 154
 # A GPU that cannot tell these, although it should, may be sick; whatever else it cannot tell is a gap in the metrics.
 HEALTH_READINGS = frozenset({"recovery_action", "uncorrected_ecc_errors", "row_remap_pending", "row_remap_failed"})
 
+# What only a subscription can find and clear; a probe says nothing about events.
+OF_EVENTS = frozenset({Reason.EVENTS_FAILED, Reason.NOT_MONITORED})
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
@@ -55,18 +58,23 @@ def lost(now: float) -> Cause:
     )
 
 
-def of_subscription(error: Exception, now: float) -> Cause | None:
-    """The cause that a failed event subscription opens: boards without events are unwatched, not sick."""
+def not_probed(now: float) -> Cause:
+    """Of a GPU that is new or was away: it may have come broken, and no event would tell."""
+    return Cause(reason=Reason.NOT_PROBED, severity=Severity.WITHDRAWN, since=now, message="not looked at yet")
+
+
+def of_subscription(error: Exception, now: float) -> Cause:
+    """The cause that is opened by a GPU whose events cannot be subscribed to."""
+    return lost(now) if isinstance(error, DeviceLost) else unwatched(error, now)
+
+
+def unwatched(error: Exception, now: float) -> Cause:
+    """Of a GPU whose events will not come. Boards without events are neutral: probes find what is wrong with them."""
     if isinstance(error, NotSupported):
-        return None
-    if isinstance(error, DeviceLost):
-        return lost(now)
-    return Cause(
-        reason=Reason.EVENTS_FAILED,
-        severity=Severity.WITHDRAWN,
-        since=now,
-        message=f"its events cannot be watched: {error}",
-    )
+        message = "it reports no events: what goes wrong is found by the next probe"
+        return Cause(reason=Reason.NOT_MONITORED, severity=Severity.NONE, since=now, message=message)
+    message = f"its events cannot be watched: {error}"
+    return Cause(reason=Reason.EVENTS_FAILED, severity=Severity.WITHDRAWN, since=now, message=message)
 
 
 def of_probe(outcome: GpuReadings | HardwareError, now: float) -> tuple[Cause, ...]:
@@ -113,7 +121,7 @@ def cleared_by(cause: Cause, outcome: GpuReadings | HardwareError, now: float, s
     What only an event told needs the driver's word that no recovery is due; a driver too old to give it keeps the GPU
     out. The word counts only some time after the event, since the driver takes a moment to make up its mind.
     """
-    if cause.reason is Reason.EVENTS_FAILED:
+    if cause.reason in OF_EVENTS:
         return False
     if cause.reason is not Reason.XID:
         return True

@@ -5,20 +5,24 @@ Events come at once but not always; probes find what no event told, and clear wh
 
 import asyncio
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 
 from node_agent.errors import HardwareError
 from node_agent.hardware.provider import EventKind, Events, GpuReadings, HardwareEvent, Readings
 from node_agent.health import verdicts
 from node_agent.health.board import HealthBoard
 from node_agent.kit.backoff import pauses
-from node_agent.kit.latest import Latest
+from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.tasks import cancel
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Reason
+from node_agent.model.health import Cause
 from node_agent.model.inventory import Inventory
+
+# Listening that is of no use fails at once; what has gone on for so long works.
+USELESS_SECONDS = 1.0
 
 log = Log(__name__)
 
@@ -46,7 +50,7 @@ class HealthWatcher:
         self._on_change = on_change
         self._probe_seconds = probe_seconds
         self._settle_seconds = settle_seconds
-        self._probe_soon = asyncio.Event()
+        self._probe_at_once = Latest(0)
 
     async def run(self) -> None:
         """Listen and probe until cancelled."""
@@ -56,13 +60,15 @@ class HealthWatcher:
 
     async def _listen(self, group: asyncio.TaskGroup) -> None:
         """Follow the events of the GPUs that are there, and subscribe anew whenever these are others."""
-        followed: frozenset[GpuUuid] | None = None
+        followed: frozenset[GpuUuid] = frozenset()
         follower: asyncio.Task[None] | None = None
         try:
             async for inventory in self._inventory.watch():
                 present = frozenset(inventory.by_uuid)
                 if present == followed:
                     continue
+                for gpu in followed - present:
+                    self._board.open(gpu, verdicts.not_probed(time.time()))
                 if follower is not None:
                     await cancel(follower)
                 followed, follower = present, group.create_task(self._follow(present), name="health events")
@@ -72,34 +78,50 @@ class HealthWatcher:
             await self._events.close()
 
     async def _follow(self, gpus: Collection[GpuUuid]) -> None:
-        """Take in events; subscribe again, with growing pauses, while GPUs are unwatched or the wait itself fails."""
-        tries, trouble = pauses(), Steady()
-        while True:
+        """Take in events; subscribe again, with growing pauses, while GPUs are unwatched or the listening itself fails.
+
+        A failure after a time of listening withdraws nothing, since the driver may just have been opened anew. One at
+        once withdraws all GPUs: nobody would hear of their faults.
+        """
+        tries, trouble, heard = pauses(), Steady(), False
+        while gpus:
             try:
-                all_watched = await self._subscribe(gpus)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(None if all_watched else next(tries)):
-                        await self._take_events()
+                causes = await self._subscribe(gpus)
+                await self._take_events(USELESS_SECONDS)
+                heard = True
+                self._watched(gpus, causes)
+                unwatched = any(cause.severity for cause in causes.values())
+                tries = tries if unwatched else pauses()
+                await self._take_events(next(tries) if unwatched else None)
             except HardwareError as error:
                 if trouble.should_say(str(error)):
                     log.warning("events cannot be watched", reason=error)
+                for gpu in () if heard else gpus:
+                    self._board.open(gpu, verdicts.unwatched(error, time.time()))
+                heard = False
+                self._on_change()
                 await asyncio.sleep(next(tries))
 
-    async def _subscribe(self, gpus: Collection[GpuUuid]) -> bool:
-        """Subscribe; answers whether every GPU that has events is watched."""
-        unwatched = await self._events.subscribe(gpus)
-        causes = {gpu: verdicts.of_subscription(error, time.time()) for gpu, error in unwatched.items()}
-        for gpu in gpus:
-            cause = causes.get(gpu)
-            if cause is None:
-                self._board.close(gpu, lambda open_cause: open_cause.reason is Reason.EVENTS_FAILED)
-            else:
-                self._board.open(gpu, cause)
-        return not any(causes.values())
+    async def _subscribe(self, gpus: Collection[GpuUuid]) -> Mapping[GpuUuid, Cause]:
+        """Subscribe; answers the GPUs whose events will not come, and what that means for them."""
+        refused = await self._events.subscribe(gpus)
+        causes = {gpu: verdicts.of_subscription(error, time.time()) for gpu, error in refused.items()}
+        for gpu, cause in causes.items():
+            self._board.open(gpu, cause)
+        return causes
 
-    async def _take_events(self) -> None:
-        while True:
-            self._judge(await self._events.next())
+    def _watched(self, gpus: Collection[GpuUuid], causes: Mapping[GpuUuid, Cause]) -> None:
+        """Close what a subscription that works has not found again."""
+        for gpu in gpus:
+            still = causes.get(gpu)
+            self._board.close(gpu, partial(_is_of_other_events, still))
+
+    async def _take_events(self, seconds: float | None) -> None:
+        """Take in what the driver reports, for so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._judge(await self._events.next())
 
     def _judge(self, event: HardwareEvent) -> None:
         log.info("hardware event", kind=event.kind, gpu=event.gpu, code=event.code)
@@ -107,7 +129,7 @@ class HealthWatcher:
         if cause is not None:
             for gpu in self._meant_by(event):
                 self._board.open(gpu, cause)
-        self._probe_soon.set()
+        self._probe_at_once.set(self._probe_at_once.value + 1)
         if event.kind is not EventKind.FAULT:
             self._on_change()
 
@@ -116,27 +138,30 @@ class HealthWatcher:
         return (event.gpu,) if event.gpu is not None else tuple(self._inventory.value.by_uuid)
 
     async def _probe_for_ever(self) -> None:
-        while True:
-            self._probe_soon.clear()
+        """Probe at each change of the inventory, after each event, and now and then in between."""
+        async for _ in changes(self._inventory, self._probe_at_once, every=lambda: self._probe_seconds):
             for gpu in self._inventory.value.by_uuid:
                 await self.probe(gpu)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._probe_seconds):
-                    await self._probe_soon.wait()
 
     async def probe(self, gpu: GpuUuid) -> None:
-        """Look at one GPU: open what is wrong, close what is over."""
+        """Look at one GPU: open what is wrong, close what is over. News are worth a look at all of the driver."""
         outcome: GpuReadings | HardwareError
         try:
             outcome = await self._readings.read(gpu)
         except HardwareError as error:
             outcome = error
         now = time.time()
-        found = verdicts.of_probe(outcome, now)
-        seen = {cause.key for cause in found}
+        found = {cause.key: cause for cause in verdicts.of_probe(outcome, now)}
+        news = found.keys() - {cause.key for cause in self._board.report.value.of(gpu).causes}
+        for cause in found.values():
+            self._board.open(gpu, cause)
         self._board.close(
             gpu,
-            lambda cause: cause.key not in seen and verdicts.cleared_by(cause, outcome, now, self._settle_seconds),
+            lambda cause: cause.key not in found and verdicts.cleared_by(cause, outcome, now, self._settle_seconds),
         )
-        for cause in found:
-            self._board.open(gpu, cause)
+        if news:
+            self._on_change()
+
+
+def _is_of_other_events(still: Cause | None, cause: Cause) -> bool:
+    return cause.reason in verdicts.OF_EVENTS and (still is None or cause.key != still.key)

@@ -26,6 +26,8 @@ class Reason(StrEnum):
     ROW_REMAP = "row-remap-failed"
     RESET_NEEDED = "reset-needed"
     EVENTS_FAILED = "events-failed"
+    NOT_MONITORED = "not-monitored"
+    NOT_PROBED = "not-probed"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,9 +66,10 @@ HEALTHY = DeviceHealth()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HealthReport:
-    """The health of every device that has an open cause; all others are healthy."""
+    """The health of every device that is known; ``others`` is that of all the rest."""
 
     devices: Mapping[GpuUuid, DeviceHealth] = field(default_factory=dict)
+    others: DeviceHealth = HEALTHY
 
     def of(self, gpu: GpuUuid) -> DeviceHealth:
-        return self.devices.get(gpu, HEALTHY)
+        return self.devices.get(gpu, self.others)

@@ -90,7 +90,10 @@ class EventSet:
         refused: dict[GpuUuid, HardwareError] = {}
         while True:
             self._free()
-            self._set = self._calls(pynvml.nvmlEventSetCreate)
+            try:
+                self._set = self._calls(pynvml.nvmlEventSetCreate)
+            except NotSupported as error:
+                return dict.fromkeys(gpus, error)
             spoiled = False
             for gpu in gpus:
                 if gpu in refused:

@@ -7,14 +7,14 @@ import pytest
 
 from node_agent.errors import DeviceLost, HardwareError, NotSupported
 from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction
-from node_agent.health import verdicts
+from node_agent.health import verdicts, watcher
 from node_agent.health.board import HealthBoard
 from node_agent.health.verdicts import Policy
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Cause, DeviceHealth, Reason, Severity
+from node_agent.model.health import HEALTHY, Cause, DeviceHealth, Reason, Severity
 from node_agent.model.inventory import Inventory
 from tests.fakes.hardware import FIT, FakeEvents, FakeReadings
 from tests.unit.deviceplugin.conftest import node
@@ -25,8 +25,10 @@ A, B, C = (GpuUuid(f"GPU-{number}") for number in range(3))
 class Ward:
     """A watcher over three GPUs, with everything around it."""
 
-    def __init__(self, settle_seconds: float = 0.0, probe_seconds: float = 0.02) -> None:
-        self.inventory: Latest[Inventory] = Latest(node(3))
+    def __init__(
+        self, settle_seconds: float = 0.0, probe_seconds: float = 0.02, inventory: Inventory | None = None
+    ) -> None:
+        self.inventory: Latest[Inventory] = Latest(inventory or node(3))
         self.events, self.readings, self.board = FakeEvents(), FakeReadings(), HealthBoard()
         self.rescans = 0
         self.watcher = HealthWatcher(
@@ -155,7 +157,70 @@ async def test_a_board_without_events_is_unwatched_but_healthy() -> None:
         health = await ward.until(B, Reason.EVENTS_FAILED)
 
     assert "Unknown Error" in health.causes[0].message
-    assert not ward.board.report.value.of(A).causes
+    (cause,) = ward.board.report.value.of(A).causes
+    assert (cause.reason, cause.severity) == (Reason.NOT_MONITORED, Severity.NONE)
+
+
+async def test_a_gpu_that_nobody_has_looked_at_is_not_fit_for_work() -> None:
+    assert HealthBoard().report.value.of(A).withdrawn
+
+
+async def test_a_gpu_is_looked_at_as_soon_as_it_is_there() -> None:
+    ward = Ward(probe_seconds=60, inventory=Inventory())
+    ward.readings.set(A, GpuReadings(row_remap_failed=True))
+    async with running(ward.watcher.run()):
+        await asyncio.sleep(0.05)
+        ward.inventory.set(node(3))
+        await ward.until(A, Reason.ROW_REMAP)
+        await ward.until(B)
+
+
+async def test_a_gpu_that_was_away_is_looked_at_again_before_it_is_fit_for_work(ward: Ward) -> None:
+    await ward.until(C)
+    ward.inventory.set(node(2, generation=2))
+    await ward.until(C, Reason.NOT_PROBED)
+    ward.inventory.set(node(3, generation=3))
+    await ward.until(C)
+
+
+async def test_listening_that_fails_from_the_start_withdraws_every_gpu_until_it_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watcher, "USELESS_SECONDS", 0.1)
+    ward = Ward()
+    ward.events.failure = HardwareError("event set failed")
+    async with running(ward.watcher.run()):
+        await ward.until(A, Reason.EVENTS_FAILED)
+        await ward.until(B, Reason.EVENTS_FAILED)
+        assert ward.rescans
+        ward.events.failure = None
+        await ward.until(A)
+        await ward.until(B)
+
+
+async def test_listening_that_breaks_off_once_withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "USELESS_SECONDS", 0.1)
+    ward = Ward()
+    async with running(ward.watcher.run()):
+        await asyncio.sleep(0.3)
+        ward.events.happen(HardwareError("the driver was opened anew"))
+        await asyncio.sleep(0.1)
+        assert ward.rescans == 1
+        assert not ward.board.report.value.of(A).causes
+
+
+async def test_without_a_gpu_nothing_is_subscribed_to() -> None:
+    ward = Ward(inventory=Inventory())
+    async with running(ward.watcher.run()):
+        await asyncio.sleep(0.05)
+    assert ward.events.subscriptions == []
+
+
+async def test_news_from_a_probe_are_worth_one_look_at_the_driver(ward: Ward) -> None:
+    ward.readings.set(A, HardwareError("nvmlDeviceGetTemperature: Unknown Error"))
+    await ward.until(A, Reason.QUERY_FAILED)
+    await asyncio.sleep(0.1)
+    assert ward.rescans == 1
 
 
 async def test_an_unwatched_gpu_is_subscribed_again_until_it_is_watched() -> None:
@@ -229,12 +294,13 @@ def test_a_cause_seen_again_keeps_its_time_and_takes_the_new_message() -> None:
     board = HealthBoard()
     for since, message in ((1.0, "first"), (2.0, "second")):
         board.open(A, Cause(reason=Reason.ECC, severity=Severity.WITHDRAWN, message=message, since=since))
-    (cause,) = board.report.value.of(A).causes
-    assert (cause.since, cause.message) == (1.0, "second")
+    *_, cause = board.report.value.of(A).causes
+    assert (cause.reason, cause.since, cause.message) == (Reason.ECC, 1.0, "second")
 
 
 def test_a_device_is_as_bad_as_its_worst_cause_and_healthy_when_the_last_is_closed() -> None:
     board = HealthBoard()
+    board.close(A, lambda cause: cause.reason is Reason.NOT_PROBED)
     board.open(A, Cause(reason=Reason.RESET_NEEDED, severity=Severity.DEGRADED, message="", since=0))
     assert not board.report.value.of(A).withdrawn
     board.open(A, Cause(reason=Reason.LOST, severity=Severity.WITHDRAWN, message="", since=0))
@@ -242,4 +308,4 @@ def test_a_device_is_as_bad_as_its_worst_cause_and_healthy_when_the_last_is_clos
     board.close(A, lambda cause: cause.reason is Reason.LOST)
     assert board.report.value.of(A).severity is Severity.DEGRADED
     board.close(A, lambda _: True)
-    assert board.troubled() == ()
+    assert board.report.value.of(A) == HEALTHY
