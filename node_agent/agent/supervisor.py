@@ -69,6 +69,8 @@ class Supervisor:
         tries = self._tries()
         while True:
             trouble = await self._failure(service)
+            if _being_cancelled():
+                return  # it failed on its way out, and must not come back from there
             if self._state(service).trouble is None:
                 tries = self._tries()
             await self._pause(service, trouble, next(tries))
@@ -100,6 +102,11 @@ class Supervisor:
 
     def _set(self, service: Service, state: ServiceState) -> None:
         self.states.set({**self.states.value, service.name: state})
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def in_words(error: BaseException) -> str:
