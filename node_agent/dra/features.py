@@ -1,0 +1,88 @@
+"""What an API server does not keep of a slice, and what is published there instead. Pure.
+
+A server drops the fields whose feature gate is off, or that it is too old to know, without a word; ``publisher``
+compares what it sent with what was stored.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from node_agent.dra.slices import Content, SliceSpec
+from node_agent.dra.taints import Effect
+from node_agent.model.device import DeviceKind
+
+
+class Feature(StrEnum):
+    """Parts of the resource API that a server may lack, by their feature gates."""
+
+    TAINTS = "DRADeviceTaints"
+    COUNTERS = "DRAPartitionableDevices"
+    SHARING = "DRAConsumableCapacity"
+
+
+_FIELDS = {
+    "taints": Feature.TAINTS,
+    "sharedCounters": Feature.COUNTERS,
+    "consumesCounters": Feature.COUNTERS,
+    "allowMultipleAllocations": Feature.SHARING,
+    "requestPolicy": Feature.SHARING,
+}
+
+
+def canonical(value: Any) -> Any:
+    """The same without what says nothing, since servers leave that out."""
+    if isinstance(value, Mapping):
+        kept = {key: canonical(each) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each is not None and each not in ({}, [])}
+    return [canonical(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def not_kept(sent: Any, stored: Any, path: str = "") -> Iterator[str]:
+    """The paths, without the numbers of list entries, of what was sent and is not stored, or as something else."""
+    if isinstance(sent, Mapping) and isinstance(stored, Mapping):
+        for key, value in canonical(sent).items():
+            yield from not_kept(value, stored.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        for one, other in zip(sent, stored, strict=True):
+            yield from not_kept(one, other, path)
+    elif canonical(sent) != canonical(stored):
+        yield path
+
+
+def lacking(paths: Iterable[str]) -> frozenset[Feature]:
+    """The features without which a server drops these fields."""
+    names = {name for path in paths for name in path.split(".")}
+    return frozenset(feature for name, feature in _FIELDS.items() if name in names)
+
+
+def without(slices: Iterable[SliceSpec], features: frozenset[Feature]) -> tuple[SliceSpec, ...]:
+    """The slices for a server that lacks these features.
+
+    Without taints a device that nobody should get leaves its slice, and without counters all groups do: nothing would
+    keep the scheduler from giving out their GPUs twice.
+    """
+    return tuple(
+        replace(one, content={"devices": [_bare(device, features) for device in _safe(one.content, features)]})
+        if "devices" in one.content
+        else one
+        for one in slices
+        if Feature.COUNTERS not in features or "sharedCounters" not in one.content
+    )
+
+
+def _safe(content: Content, features: frozenset[Feature]) -> Iterator[Content]:
+    for device in content["devices"]:
+        withdrawn = any(taint["effect"] != Effect.NONE for taint in device.get("taints", ()))
+        group = device["attributes"]["type"] == {"string": DeviceKind.GROUP}
+        if not (withdrawn and Feature.TAINTS in features) and not (group and Feature.COUNTERS in features):
+            yield device
+
+
+def _bare(device: Content, features: frozenset[Feature]) -> Content:
+    dropped = {name for name, feature in _FIELDS.items() if feature in features}
+    bare = {name: value for name, value in device.items() if name not in dropped}
+    if "capacity" in bare and "requestPolicy" in dropped:
+        bare["capacity"] = {name: {"value": each["value"]} for name, each in bare["capacity"].items()}
+    return bare

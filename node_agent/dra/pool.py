@@ -1,0 +1,70 @@
+"""Keeps in mind what the node's pool should hold: ``slices`` decides that, ``publisher`` brings it to the API."""
+
+import math
+import time
+from collections.abc import Mapping
+
+from node_agent.dra.slices import Layout, Pool, PoolSettings, laid_out, pool_of, remembered
+from node_agent.dra.taints import Taint, taints_of
+from node_agent.kit.latest import Latest, changes
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import HealthReport, Reason
+from node_agent.model.inventory import Inventory
+
+
+class PoolKeeper:
+    """A service: follows inventory and health in ``pool``, which is None until both are known.
+
+    ``withheld`` names GPUs that the scheduler must not give out although they are sound, and why (``taints.HELD``):
+    those that another front door has given out, and those of a claim whose device is not in the pool any more.
+
+    The GPUs' first probe is awaited for ``patience`` seconds: until then all of them are unfit for work, and an agent
+    that is merely started again would taint them all and clear them a moment later.
+    """
+
+    def __init__(
+        self,
+        *,
+        inventory: Latest[Inventory],
+        health: Latest[HealthReport],
+        withheld: Latest[Mapping[GpuUuid, str]],
+        settings: PoolSettings,
+        patience: float = 5.0,
+    ) -> None:
+        self._inventory = inventory
+        self._health = health
+        self._withheld = withheld
+        self._settings = settings
+        self._patience = patience
+        self._known = Inventory()
+        self._layout = Layout()
+        self._deadline = math.inf
+        self.pool: Latest[Pool | None] = Latest(None)
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async for _ in changes(self._inventory, self._health, self._withheld, every=self._pause):
+            self._look_at_inventory()
+            waiting = self.pool.value is None and not self._probed and time.monotonic() < self._deadline
+            if self._known.generation and not waiting:
+                self.pool.set(pool_of(self._layout, self._taints))
+
+    def _pause(self) -> float:
+        return max(0.0, self._deadline - time.monotonic()) if self.pool.value is None else math.inf
+
+    def _look_at_inventory(self) -> None:
+        inventory = self._inventory.value
+        if inventory.generation == self._known.generation:
+            return
+        if not self._known.generation:
+            self._deadline = time.monotonic() + self._patience
+        self._known = remembered(self._known, inventory)
+        self._layout = laid_out(self._known, self._settings)
+
+    @property
+    def _probed(self) -> bool:
+        causes = (cause for gpu in self._inventory.value.by_uuid for cause in self._health.value.of(gpu).causes)
+        return all(cause.reason is not Reason.NOT_PROBED for cause in causes)
+
+    def _taints(self, gpu: GpuUuid) -> frozenset[Taint]:
+        return taints_of(gpu, self._health.value, self._inventory.value, self._withheld.value)

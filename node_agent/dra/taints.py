@@ -1,0 +1,76 @@
+"""Taints of published devices: why one should not be given out, or what to know of it. Pure; ``slices`` attaches them.
+
+A device that is out of service stays in its slice under a taint: a claim may hold it, and a device that vanished would
+no longer be counted against those that share its hardware.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from node_agent.dra.names import DRIVER
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import HealthReport, Reason, Severity
+from node_agent.model.inventory import Inventory
+
+MOST_TAINTS = 16
+"""Of one device; the API takes no more."""
+
+HELD = "held"
+"""Why a sound GPU is not to be given out: somebody has it whom the scheduler cannot see."""
+
+
+class Effect(StrEnum):
+    """NO_SCHEDULE keeps new claims away, unless they tolerate the taint; NONE only tells."""
+
+    NO_SCHEDULE = "NoSchedule"
+    NONE = "None"
+
+
+_EFFECTS = {Severity.WITHDRAWN: Effect.NO_SCHEDULE, Severity.DEGRADED: Effect.NONE}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taint:
+    """One taint; ``value`` is a number of the driver's, such as that of an Xid, or nothing."""
+
+    key: str
+    effect: Effect
+    value: str = ""
+
+    @property
+    def content(self) -> Mapping[str, str]:
+        """The taint as the API has it, without the time at which it was added: the server sets that."""
+        named = {"value": self.value} if self.value else {}
+        return {"key": self.key, **named, "effect": self.effect.value}
+
+
+def taints_of(
+    gpu: GpuUuid, health: HealthReport, inventory: Inventory, withheld: Mapping[GpuUuid, str]
+) -> frozenset[Taint]:
+    """The taints of one GPU. ``withheld`` names GPUs that must not be given out although they are sound, and why."""
+    found = {
+        _taint(cause.reason, _EFFECTS[cause.severity], cause.code)
+        for cause in health.of(gpu).causes
+        if cause.severity in _EFFECTS
+    }
+    if any(missing.uuid == gpu for missing in inventory.missing):
+        found.add(_taint(Reason.LOST if inventory.problem is None else Reason.QUERY_FAILED, Effect.NO_SCHEDULE))
+    if gpu in withheld:
+        found.add(_taint(withheld[gpu], Effect.NO_SCHEDULE))
+    # That nobody has looked yet is worth a word only where nothing else is known.
+    return frozenset(found - {_NOT_PROBED} or found)
+
+
+def together(taints: Iterable[Taint]) -> tuple[Taint, ...]:
+    """The taints of all GPUs of one device, in a fixed order; where there are too many, those that only tell go."""
+    weight = list(Effect)
+    ordered = sorted(set(taints), key=lambda taint: (weight.index(taint.effect), taint.key, taint.value))
+    return tuple(ordered[:MOST_TAINTS])
+
+
+def _taint(reason: str, effect: Effect, code: int | None = None) -> Taint:
+    return Taint(key=f"{DRIVER}/{reason}", effect=effect, value="" if code is None else str(code))
+
+
+_NOT_PROBED = _taint(Reason.NOT_PROBED, Effect.NO_SCHEDULE)

@@ -1,0 +1,142 @@
+"""Which writes make the stored slices equal to those that are wanted: as few as the pool's protocol allows. Pure.
+
+A pool may be used when there are as many slices of its highest generation as each of them says. So a change of more
+than one slice is a new generation, with which all of them are written; until the last one is there, the scheduler
+leaves the pool alone. A change of one slice alone, and the repair of what was already published, keep the generation.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from node_agent.dra.features import canonical
+from node_agent.dra.names import DRIVER
+from node_agent.dra.slices import SliceSpec
+from node_agent.kube.resources import Object
+
+LONGEST_NAME = 253
+
+Objects: TypeAlias = Mapping[str, Object]
+"""Slices by the name of their object."""
+
+TaintKey: TypeAlias = tuple[str, str, str, str]
+Times: TypeAlias = Mapping[TaintKey, str]
+"""When each taint was added, by device, key, value and effect: a taint that stays keeps its time."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """What was written last or at least begun: all slices of ``generation``."""
+
+    generation: int = 0
+    wanted: Objects = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Writes:
+    """First ``obsolete`` objects are deleted, then ``changed`` ones are updated or made, in this order."""
+
+    attempt: Attempt
+    obsolete: tuple[Object, ...] = ()
+    changed: tuple[Object, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.obsolete or self.changed)
+
+
+def object_name(node: str, name: str) -> str:
+    """The same for the same node and slice; in the order of the slices' own names, which the scheduler follows."""
+    head, tail = node, f"-{DRIVER}-{name}"
+    if len(head) + len(tail) > LONGEST_NAME:
+        digest = hashlib.sha256(node.encode()).hexdigest()[:12]
+        head = f"{node[: LONGEST_NAME - len(tail) - len(digest) - 1].rstrip('.-')}-{digest}"
+    return head + tail
+
+
+def wanted_objects(slices: Iterable[SliceSpec], node: str, node_uid: str) -> Objects:
+    """The objects, as far as they do not depend on what is stored. They end with the node, which owns them."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
+    return {
+        (name := object_name(node, one.name)): {
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"driver": DRIVER, "nodeName": node, "pool": {"name": node}, **one.content},
+        }
+        for one in slices
+    }
+
+
+def essence(item: Object) -> Any:
+    """What of a slice is ours to decide, in one form, without the pool's numbers."""
+    spec = {**item["spec"], "pool": {"name": item["spec"]["pool"]["name"]}}
+    return canonical({"owners": item["metadata"].get("ownerReferences"), "spec": spec})
+
+
+def generation_of(item: Object) -> int:
+    return int(item["spec"]["pool"].get("generation", 0))
+
+
+def times_of(items: Iterable[Object]) -> Times:
+    return {key: taint["timeAdded"] for item in items for key, taint in _taints(item) if taint.get("timeAdded")}
+
+
+def with_times(item: Object, times: Times) -> Object:
+    """The slice with the times of those of its taints that have one; a new taint gets its time from the server."""
+    if "devices" not in item["spec"]:
+        return item
+    devices = [
+        {**device, "taints": _timed(device, times)} if "taints" in device else device
+        for device in item["spec"]["devices"]
+    ]
+    return {**item, "spec": {**item["spec"], "devices": devices}}
+
+
+def plan(wanted: Objects, stored: Objects, last: Attempt, equal: Mapping[str, bool], times: Times) -> Writes:
+    """The writes. ``equal`` says which of the stored objects have the wanted essence."""
+    highest = max([last.generation, *map(generation_of, stored.values())])
+    obsolete = tuple(item for name, item in stored.items() if name not in wanted or not _may_become(item, wanted[name]))
+    stored = {name: item for name, item in stored.items() if item not in obsolete}
+    differing = [name for name in wanted if not equal.get(name)]
+    behind = [name for name in wanted if name in stored and _numbers(stored[name]) != (highest, len(wanted))]
+    generation = highest
+    if (wanted, highest) == (last.wanted, last.generation):
+        names = [name for name in wanted if name in {*differing, *behind}]
+    elif not obsolete and not behind and len(differing) <= 1 and all(name in stored for name in differing):
+        names = differing
+    else:
+        generation, names = highest + 1, list(wanted)
+    numbers = {"generation": generation, "resourceSliceCount": len(wanted)}
+    bodies = (_body(with_times(wanted[name], times), stored.get(name), numbers) for name in names)
+    attempt = Attempt(generation=generation, wanted=wanted)
+    return Writes(attempt=attempt, obsolete=obsolete, changed=tuple(bodies))
+
+
+def _body(wanted: Object, stored: Object | None, numbers: Mapping[str, int]) -> Object:
+    """What to send; labels and annotations that others have put on the object stay."""
+    metadata = {**(stored["metadata"] if stored else {}), **wanted["metadata"]}
+    metadata.pop("managedFields", None)
+    return {"metadata": metadata, "spec": {**wanted["spec"], "pool": {**wanted["spec"]["pool"], **numbers}}}
+
+
+def _may_become(stored: Object, wanted: Object) -> bool:
+    """A slice cannot be moved to another pool."""
+    return bool(stored["spec"]["pool"]["name"] == wanted["spec"]["pool"]["name"])
+
+
+def _numbers(item: Object) -> tuple[int, int]:
+    return generation_of(item), int(item["spec"]["pool"].get("resourceSliceCount", 0))
+
+
+def _taints(item: Object) -> Iterator[tuple[TaintKey, Mapping[str, str]]]:
+    for device in item["spec"].get("devices") or ():
+        for taint in device.get("taints") or ():
+            yield _key(device, taint), taint
+
+
+def _timed(device: Mapping[str, Any], times: Times) -> list[Mapping[str, str]]:
+    known = [(taint, times.get(_key(device, taint))) for taint in device["taints"]]
+    return [{**taint, "timeAdded": time} if time else taint for taint, time in known]
+
+
+def _key(device: Mapping[str, Any], taint: Mapping[str, str]) -> TaintKey:
+    return device["name"], taint["key"], taint.get("value", ""), taint["effect"]
