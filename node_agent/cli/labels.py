@@ -13,8 +13,8 @@ from node_agent.errors import HardwareError
 def labels(config: Path | None, simulate: str | None) -> None:
     """Print the labels that describe the node's GPUs.
 
-    Their names are those of GPU Feature Discovery, and a label says what holds for all GPUs. On a node with several models each has a count and a memory of its own, as
-    nvidia.com/gpu.NVIDIA-L4.count.
+    Their names are those of GPU Feature Discovery, and a label says what holds for all GPUs. On a node with several
+    models each has a count and a memory of its own, as nvidia.com/gpu.NVIDIA-L4.count.
     """
     from node_agent.hardware.sysfs import Sysfs
     from node_agent.reporting.labels import labels as labels_of

@@ -1,6 +1,5 @@
 """What several commands share: options, the console, and a look at the node."""
 
-import asyncio
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -79,6 +78,8 @@ def chosen_node(
 
 def look(settings: "Settings") -> "Inventory":
     """One look at the node's GPUs, without an agent. Raises HardwareError where the driver cannot be asked."""
+    import asyncio
+
     from node_agent.agent.build import inventory_once
     from node_agent.kit import logs
 
@@ -92,6 +93,8 @@ def look(settings: "Settings") -> "Inventory":
 
 async def told_to_end() -> None:
     """Wait for SIGTERM or Ctrl-C."""
+    import asyncio
+
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told.set)
