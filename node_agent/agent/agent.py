@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from functools import cache
 
 from node_agent.agent.supervisor import Supervisor
+from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.names import KIND, file_name
 from node_agent.cdi.publisher import SpecPublisher
 from node_agent.config.settings import Settings
+from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
@@ -24,6 +26,8 @@ class Agent:
     keeper: InventoryKeeper
     board: HealthBoard
     publisher: SpecPublisher
+    ledger: Ledger
+    limits: LimitDoor
     plugins: Sequence[DevicePlugin]
     supervisor: Supervisor = field(default_factory=Supervisor)
     started: float = field(default_factory=time.time)

@@ -3,10 +3,11 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from node_agent.agent.agent import Agent
+from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.allocation.checkpoint import Checkpoint, read_boot_id
 from node_agent.allocation.grants import Door
 from node_agent.allocation.ledger import Ledger
@@ -48,16 +49,36 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
     ``stat`` looks at device nodes: another than the system's where a simulated node has only placeholders of them.
     """
     _make_folders(settings)
-    async with NvmlProvider(settings.paths.sysfs_root) as provider:
-        with Lane("files") as files:
-            async with _ledger(settings, files) as ledger:
-                for door in Door:
-                    await ledger.reconcile(door, [])
-                yield _assemble(settings, provider, files, ledger, stat)
+    access = chosen_access(settings)
+    async with AsyncExitStack() as opened:
+        provider = await opened.enter_async_context(NvmlProvider(settings.paths.sysfs_root))
+        files = opened.enter_context(Lane("files"))
+        ledger = await opened.enter_async_context(_ledger(settings, files))
+        agent = _assemble(settings, provider, files, ledger, stat)
+        if access is None:
+            await ledger.reconcile(Door.CLAIM, [])
+        else:
+            driver = await opened.enter_async_context(dra_driver(access, _surroundings(agent, files)))
+            for name, run in driver.services.items():
+                agent.supervisor.add(name, run)
+        yield agent
+
+
+def _surroundings(agent: Agent, files: Lane) -> Surroundings:
+    return Surroundings(
+        settings=agent.settings,
+        selection=_selection(agent.settings),
+        inventory=agent.keeper.inventory,
+        health=agent.board.report,
+        edits=agent.publisher.edits,
+        ledger=agent.ledger,
+        limits=agent.limits,
+        files=files,
+    )
 
 
 def _ledger(settings: Settings, files: Lane) -> Ledger:
-    checkpoint = Checkpoint(settings.paths.run_dir / f"ledger-{os.getpid()}.json")
+    checkpoint = Checkpoint(settings.paths.state_dir / "ledger.json")
     return Ledger(checkpoint=checkpoint, lane=files, boot_id=read_boot_id())
 
 
@@ -123,8 +144,20 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: L
         held=partial(held_devices, paths.kubelet_dir / podresources.SOCKET),
         gpu_of=lambda _, device: GpuUuid(device) if device in keeper.inventory.value.by_uuid else None,
     )
-    plugins = _plugins(settings, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
-    agent = Agent(settings=settings, keeper=keeper, board=board, publisher=publisher, plugins=plugins)
+    plugins = (
+        _plugins(settings, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
+        if settings.device_plugin
+        else []
+    )
+    agent = Agent(
+        settings=settings,
+        keeper=keeper,
+        board=board,
+        publisher=publisher,
+        ledger=ledger,
+        limits=limits,
+        plugins=plugins,
+    )
     server = StatusServer(agent.status, paths.run_dir / "agent.sock", settings.http_address)
     for name, run in (
         ("inventory", keeper.run),
@@ -148,8 +181,7 @@ def _plugins(
     limits: LimitDoor,
 ) -> list[DevicePlugin]:
     """A device plugin for each resource name that a GPU may get."""
-    rules = [Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources]
-    selection = Selection(exclude=settings.exclude, rules=rules)
+    selection = _selection(settings)
     needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
     return [
         DevicePlugin(
@@ -166,6 +198,11 @@ def _plugins(
         )
         for resource in selection.resources
     ]
+
+
+def _selection(settings: Settings) -> Selection:
+    rules = [Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources]
+    return Selection(exclude=settings.exclude, rules=rules)
 
 
 def _route(settings: Settings) -> Route:

@@ -1,0 +1,190 @@
+"""Puts the DRA driver together, for ``build``: from the API server's address to the services that the agent runs."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from node_agent.allocation.grants import Door, Grant
+from node_agent.allocation.ledger import Ledger
+from node_agent.allocation.prepare import Preparer
+from node_agent.allocation.specs import ClaimSpecs
+from node_agent.allocation.steps import Steps
+from node_agent.allocation.upkeep import Upkeep
+from node_agent.cdi.edits import NodeEdits
+from node_agent.cdi.writer import SpecWriter
+from node_agent.config.settings import Settings
+from node_agent.deviceplugin.holding import LimitDoor
+from node_agent.deviceplugin.selection import Selection
+from node_agent.dra.claim_source import WatchedClaims, of_node
+from node_agent.dra.health import HealthFeed
+from node_agent.dra.names import DRIVER
+from node_agent.dra.operations import ClaimOperations
+from node_agent.dra.pool import PoolKeeper
+from node_agent.dra.publisher import SlicePublisher
+from node_agent.dra.server import DraServer
+from node_agent.dra.slices import PoolSettings
+from node_agent.dra.taints import HELD
+from node_agent.errors import KubeAccessError, NodeAgentError
+from node_agent.kit.lane import Lane
+from node_agent.kit.latest import Latest
+from node_agent.kit.logs import Log
+from node_agent.kube.access import Access
+from node_agent.kube.client import KubeClient
+from node_agent.kube.find import find_access
+from node_agent.kube.mirror import Mirror
+from node_agent.kube.resources import RESOURCE_CLAIMS
+from node_agent.model.device import PublishedDevice
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import HealthReport
+from node_agent.model.inventory import Inventory
+
+# How often claims that went without a word are looked for.
+RECONCILE_SECONDS = 3600.0
+
+Run = Callable[[], Coroutine[Any, Any, None]]
+
+log = Log(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """What the driver works with and does not own."""
+
+    settings: Settings
+    selection: Selection
+    inventory: Latest[Inventory]
+    health: Latest[HealthReport]
+    edits: Latest[NodeEdits | None]
+    ledger: Ledger
+    limits: LimitDoor
+    files: Lane
+
+
+def chosen_access(settings: Settings) -> Access | None:
+    """How the API server is reached; None where the driver is off, or ``auto`` and there is no way.
+
+    Raises:
+        KubeAccessError: the driver is on, and there is no way or no name of the node.
+    """
+    if settings.dra is False:
+        return None
+    try:
+        access = find_access(settings.kubeconfig)
+        if not settings.node_name:
+            raise KubeAccessError("the node's name is not known: set NODE_NAME, from spec.nodeName of the pod")
+    except KubeAccessError as error:
+        if settings.dra is True:
+            raise
+        log.info("no claims are served", reason=error)
+        return None
+    return access
+
+
+@dataclass(frozen=True, kw_only=True)
+class DraDriver:
+    """The driver's parts, and the services to run by name."""
+
+    pool: PoolKeeper
+    publisher: SlicePublisher
+    server: DraServer
+    services: Mapping[str, Run]
+
+
+@asynccontextmanager
+async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraDriver]:
+    """The driver, with its connections; they end with the block."""
+    settings = around.settings
+    async with KubeClient(access) as client:
+        mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))
+        specs = ClaimSpecs(writer=SpecWriter(settings.paths.cdi_dir), lane=around.files, edits=around.edits)
+        steps = Steps(around.ledger)
+        async with Preparer(driver=DRIVER, ledger=around.ledger, specs=specs, steps=steps) as preparer:
+            upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
+            yield _assembled(around, client, WatchedClaims(client, mirror), preparer, upkeep=upkeep, mirror=mirror)
+
+
+def _assembled(
+    around: Surroundings,
+    client: KubeClient,
+    claims: WatchedClaims,
+    preparer: Preparer,
+    *,
+    upkeep: Upkeep,
+    mirror: Mirror,
+) -> DraDriver:
+    settings = around.settings
+    withheld: Latest[Mapping[GpuUuid, str]] = Latest({})
+    pool = PoolKeeper(
+        inventory=around.inventory,
+        health=around.health,
+        withheld=withheld,
+        settings=PoolSettings(
+            groups=settings.dra_groups, offers=lambda gpu: around.selection.resource_of(gpu) is not None
+        ),
+    )
+
+    def published() -> Mapping[str, PublishedDevice]:
+        found = pool.pool.value
+        return {str(name): device for name, device in found.devices.items()} if found is not None else {}
+
+    operations = ClaimOperations(driver=DRIVER, claims=claims, preparer=preparer, published=published)
+    server = DraServer(
+        driver=DRIVER,
+        folder=settings.paths.kubelet_dir / "plugins" / DRIVER,
+        registry=settings.paths.kubelet_dir / "plugins_registry",
+        operations=operations,
+        feed=lambda: HealthFeed(pool=settings.node_name, report=around.health, published=published),
+    )
+    publisher = SlicePublisher(client=client, node=settings.node_name, pool=pool.pool)
+
+    async def serve() -> None:
+        # No claim is prepared before the ledger has what pods got by their limits.
+        await around.limits.synced.wait()
+        await server.run()
+
+    return DraDriver(
+        pool=pool,
+        publisher=publisher,
+        server=server,
+        services={
+            "claims": mirror.run,
+            "dra pool": pool.run,
+            "dra slices": publisher.run,
+            "dra server": serve,
+            "claim upkeep": upkeep.run,
+            "claim reconciliation": lambda: _reconcile(claims, upkeep, pool),
+            "dra withheld": lambda: _withhold(around.ledger, withheld),
+        },
+    )
+
+
+async def _withhold(ledger: Ledger, withheld: Latest[Mapping[GpuUuid, str]]) -> None:
+    """Keep the scheduler from what pods have got by their limits: it does not see that."""
+    async for grants in ledger.grants.watch():
+        withheld.set(dict.fromkeys(_by_limit(grants), HELD))
+
+
+def _by_limit(grants: Mapping[str, Grant]) -> list[GpuUuid]:
+    limits = (grant for grant in grants.values() if grant.holder.door is Door.LIMIT)
+    return sorted(gpu for grant in limits for hold in grant.holds for gpu in hold.gpus)
+
+
+async def _reconcile(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper) -> None:
+    """At the start and every hour: learn which claims there are, and clean up after those that are gone."""
+    while True:
+        as_of = time.monotonic()
+        live = await claims.live()
+        async for found in pool.pool.watch():
+            if found is not None:
+                break
+        devices = {str(name): device for name, device in found.devices.items()} if found is not None else {}
+        try:
+            await upkeep.reconcile(live, devices, as_of)
+        except NodeAgentError as error:
+            log.error("claims cannot be reconciled", reason=error)
+            await asyncio.sleep(30)
+            continue
+        await asyncio.sleep(RECONCILE_SECONDS)
