@@ -49,17 +49,26 @@ class Credentials:
 
 
 def _context(access: Access) -> ssl.SSLContext:
-    authority = _read(access.authority) if access.authority is not None else None
-    try:
-        context = ssl.create_default_context(cadata=authority.decode("ascii") if authority is not None else None)
-    except (ssl.SSLError, ValueError) as error:
-        raise KubeAccessError(f"{_name(access.authority)} of {access.source} holds no certificates: {error}") from error
+    # Not ssl.create_default_context: from Python 3.13 on it refuses authorities as many clusters have them, and it
+    # trusts the system's where ours is empty.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if not access.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    _trust(context, access)
     if access.certificate is not None:
         _show(context, access)
     return context
+
+
+def _trust(context: ssl.SSLContext, access: Access) -> None:
+    if access.authority is None:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(cadata=_read(access.authority).decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise KubeAccessError(f"{_name(access.authority)} of {access.source} holds no certificates: {error}") from error
 
 
 def _show(context: ssl.SSLContext, access: Access) -> None:

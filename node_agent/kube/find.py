@@ -11,8 +11,12 @@ from node_agent.kube.kubeconfig import read_kubeconfig
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
-def find_access(kubeconfig: Path | None = None, environment: Mapping[str, str] | None = None) -> Access:
-    """From ``kubeconfig``, else from the file that KUBECONFIG names, else as a pod.
+def find_access(
+    kubeconfig: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    account: Path = SERVICE_ACCOUNT,
+) -> Access:
+    """From ``kubeconfig``, else from the file that KUBECONFIG names, else as a pod with the files of ``account``.
 
     Raises:
         KubeAccessError: there is none of these, or it cannot be used.
@@ -24,10 +28,10 @@ def find_access(kubeconfig: Path | None = None, environment: Mapping[str, str] |
         if ":" in named:
             raise KubeAccessError(f"KUBECONFIG names several files, {named}: name one, since they are not merged")
         return read_kubeconfig(Path(named))
-    return in_cluster(environment)
+    return in_cluster(environment, account)
 
 
-def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> Access:
+def in_cluster(environment: Mapping[str, str], account: Path) -> Access:
     """The API server as its cluster's pods know it, and the pod's service account.
 
     Raises:
@@ -39,13 +43,13 @@ def in_cluster(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -
             "no API server is known: KUBERNETES_SERVICE_HOST is not set, so this is no pod; "
             "name a kubeconfig with --kubeconfig or KUBECONFIG"
         )
-    token, namespace = folder / "token", folder / "namespace"
+    token, namespace = account / "token", account / "namespace"
     if not token.is_file():
         raise KubeAccessError(f"{token} is missing: the pod needs a service account and its token mounted")
     return Access(
         server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-        source=f"the service account in {folder}",
+        source=f"the service account in {account}",
         namespace=namespace.read_text().strip() if namespace.is_file() else "default",
-        authority=folder / "ca.crt",
+        authority=account / "ca.crt",
         token=token,
     )

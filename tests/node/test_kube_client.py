@@ -111,7 +111,7 @@ async def test_the_official_client_knows_each_resource_by_the_same_name(official
     theirs = await asyncio.to_thread(official.resource, resource)
     assert (theirs.name, theirs.group, theirs.namespaced) == (
         resource.plural,
-        resource.group or None,
+        resource.group,
         resource.namespaced,
     )
 
