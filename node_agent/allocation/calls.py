@@ -42,7 +42,7 @@ class Calls:
             times[uid] = now
 
     def called_since(self, uid: ClaimUid, when: float) -> bool:
-        return self._called.get(uid, 0.0) >= when
+        return uid in self._called and self._called[uid] >= when
 
     def refuse_late(self, uid: ClaimUid, asked: float) -> None:
         """Raise Overtaken where the claim was unprepared after ``asked``."""

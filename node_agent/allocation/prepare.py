@@ -104,25 +104,41 @@ class Preparer:
             self._calls.refuse_late(claim.uid, asked)
             wanted = grant_for(claim, self.driver, devices)
             known = self._ledger.grant_of(claim.uid)
-            if known is not None:
-                check_still_the_same(known, wanted)
-                if known.state is State.PREPARED and known.same_hardware(wanted):
-                    await self._write_spec(known)
-                    return known
-                await self._clear(known, wanted)
-            grant = await self._ledger.reserve(wanted, durable=False)
-            try:
-                return await self._act(claim, grant)
-            except Exception:
-                await self._undo_failed(grant)
-                raise
+            if known is None:
+                return await self._prepare_first(claim, wanted)
+            check_still_the_same(known, wanted)
+            if not known.same_hardware(wanted):
+                await self._undo(known)
+                return await self._prepare_first(claim, wanted)
+            if known.state is State.PREPARED:
+                await self._write_spec(known)
+                return known
+            return await self._prepare_again(claim, known)
 
-    async def _clear(self, known: Grant, wanted: Grant) -> None:
-        """Undo what a former prepare of the claim has left; what is wanted again is held all the time."""
-        if known.same_hardware(wanted):
-            await self._undo_steps(known)
-        else:
-            await self._undo(known)
+    async def _prepare_first(self, claim: Claim, wanted: Grant) -> Grant:
+        grant = await self._ledger.reserve(wanted, durable=False)
+        try:
+            return await self._act(claim, grant)
+        except Exception:
+            async with self._said_if_failing(grant):
+                await self._undo(self._present(grant), durable=False)
+            raise
+
+    async def _prepare_again(self, claim: Claim, known: Grant) -> Grant:
+        """Prepare what is held already: half done by a process that died, or before the node or the ledger was lost.
+
+        If it fails the claim keeps its devices and its spec. Its containers may be running.
+        """
+        await self._undo_steps(known)
+        try:
+            return await self._act(claim, self._present(known))
+        except Exception:
+            async with self._said_if_failing(known):
+                await self._undo_steps(self._present(known))
+            raise
+
+    def _present(self, grant: Grant) -> Grant:
+        return self._ledger.grant_of(grant.holder.id) or grant
 
     async def _act(self, claim: Claim, grant: Grant) -> Grant:
         async with self._limited(f"preparing {grant.holder}"):
@@ -133,10 +149,11 @@ class Preparer:
         log.info("claim prepared", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
         return grant
 
-    async def _undo_failed(self, grant: Grant) -> None:
+    @asynccontextmanager
+    async def _said_if_failing(self, grant: Grant) -> AsyncIterator[None]:
         """What cannot be undone now stays in the ledger, for the next call or the next search for gone claims."""
         try:
-            await self._undo(self._ledger.grant_of(grant.holder.id) or grant, durable=False)
+            yield
         except NodeAgentError as error:
             log.error("failed prepare cannot be undone yet, its devices stay held", holder=grant.holder, reason=error)
 
