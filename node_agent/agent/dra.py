@@ -26,6 +26,7 @@ from node_agent.dra.pool import PoolKeeper
 from node_agent.dra.publisher import SlicePublisher
 from node_agent.dra.server import DraServer
 from node_agent.dra.slices import PoolSettings
+from node_agent.dra.status_writer import StatusWriter
 from node_agent.dra.taints import HELD
 from node_agent.errors import KubeAccessError, NodeAgentError
 from node_agent.kit.lane import Lane
@@ -138,6 +139,14 @@ def _assembled(
         operations=operations,
         feed=lambda: HealthFeed(pool=settings.node_name, report=around.health, published=published),
     )
+    status = StatusWriter(
+        client=client,
+        claims=claims,
+        grants=around.ledger.grants,
+        inventory=around.inventory,
+        health=around.health,
+        published=published,
+    )
     publisher = SlicePublisher(client=client, node=settings.node_name, pool=pool.pool)
 
     async def serve() -> None:
@@ -154,6 +163,7 @@ def _assembled(
             "dra pool": pool.run,
             "dra slices": publisher.run,
             "dra server": serve,
+            "claim status": status.run,
             "claim upkeep": upkeep.run,
             "claim reconciliation": lambda: _reconcile(claims, upkeep, pool),
             "dra withheld": lambda: _withhold(around.ledger, withheld),

@@ -1,11 +1,12 @@
 """Where claims are known from: a watch on those with devices of this node, and a question only where it lags."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import ClaimRef
 from node_agent.errors import ClaimUnreadable, NotFound
+from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.mirror import Mirror
@@ -48,11 +49,13 @@ class WatchedClaims:
             return claim_of(known)
         return await self._asked(ref)
 
-    async def live(self) -> list[Claim]:
-        """All claims with devices of this node, once the watch has them. Those that are not understood are left out."""
-        async for synced in self._mirror.synced.watch():
-            if synced:
-                break
+    @property
+    def objects(self) -> Latest[Mapping[str, Object]]:
+        """The claims with devices of this node, as the API server has them."""
+        return self._mirror.objects
+
+    def known(self) -> list[Claim]:
+        """The same, read; those that are not understood are left out."""
         found = []
         for item in self._mirror.objects.value.values():
             try:
@@ -60,6 +63,13 @@ class WatchedClaims:
             except ClaimUnreadable as error:
                 log.error("claim left out", reason=error)
         return found
+
+    async def live(self) -> list[Claim]:
+        """All claims with devices of this node, once the watch has them."""
+        async for synced in self._mirror.synced.watch():
+            if synced:
+                break
+        return self.known()
 
     async def _asked(self, ref: ClaimRef) -> Claim:
         try:

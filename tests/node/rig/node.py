@@ -45,7 +45,8 @@ class RealNode:
     """See the module. A context manager; after entering, the node is Ready and takes pods.
 
     ``feature_gates`` go to every component, ``runtime_config`` to the API server (``resource.k8s.io/v1beta1: True``),
-    ``kubelet_settings`` into the KubeletConfiguration, over the rig's own. ``started_in`` is how many seconds it took.
+    ``kubelet_settings`` into the KubeletConfiguration, over the rig's own, again at each start of the kubelet.
+    ``started_in`` is how many seconds it took.
 
     ``machine`` runs programs on the node, ``api`` talks to the API server as an administrator, ``pods`` does what tests
     do with pods. The folders are where a test finds them, and valid on the node too.
@@ -64,10 +65,11 @@ class RealNode:
         kubelet_settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = HOSTNAME
+        self.kubelet_settings = dict(kubelet_settings or {})
         self._options = {
             "feature_gates": feature_gates or {},
             "runtime_config": runtime_config or {},
-            "kubelet_settings": kubelet_settings or {},
+            "kubelet_settings": self.kubelet_settings,
         }
         self._opened = contextlib.ExitStack()
 
@@ -124,10 +126,14 @@ class RealNode:
         """End the kubelet; containers stay. SIGKILL for a crash."""
         self.machine.programs["kubelet"].stop(number)
 
+    def launch_kubelet(self) -> Program:
+        """Start the kubelet and wait for nothing."""
+        return self.machine.start("kubelet", components.kubelet(self._setup))
+
     def start_kubelet(self) -> None:
         """Start the kubelet and await its word that the node is Ready."""
         began = datetime.now(UTC)
-        kubelet = self.machine.start("kubelet", components.kubelet(self._setup))
+        kubelet = self.launch_kubelet()
         self._await(kubelet, "the node is Ready and takes pods", lambda: self._takes_pods(began))
 
     def restart_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
@@ -141,15 +147,16 @@ class RealNode:
         gone, and so are all CDI specs and pods. A resource that a device plugin has registered stays known, with 0
         allocatable, and what a program has written into the API remains.
         """
-        for name in set(self.machine.programs) - COMPONENTS:
-            self.machine.programs.pop(name).stop(signal.SIGKILL)
         if not self.machine.programs["kubelet"].running:
             self.start_kubelet()
         for made in reversed(self.api.created):
             with _unless_gone():
                 self.api.delete(made["kind"], made["metadata"]["name"], made["metadata"].get("namespace", ""))
         self.api.created.clear()
+        # Programs run until then: a pod with a claim ends only when its driver has unprepared it.
         wait_until("all pods are gone", lambda: not self.api.list("Pod"), timeout=45)
+        for name in set(self.machine.programs) - COMPONENTS:
+            self.machine.programs.pop(name).stop(signal.SIGKILL)
         for file in [*self.cdi_folder.iterdir(), *self.machine.devices]:
             file.unlink()
         self.machine.devices.clear()

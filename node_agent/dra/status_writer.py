@@ -1,0 +1,102 @@
+"""Keeps what the status of prepared claims says of their devices true: ``status`` says what, here it is written."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from node_agent.allocation.grants import Door, Grant, State
+from node_agent.dra.claim_source import WatchedClaims
+from node_agent.dra.names import DRIVER
+from node_agent.dra.status import apply_patch, device_statuses
+from node_agent.errors import Forbidden, KubeError, NotFound
+from node_agent.kit.latest import Latest, changes
+from node_agent.kit.logs import Log, Steady
+from node_agent.kube.client import KubeClient, Patch
+from node_agent.kube.resources import RESOURCE_CLAIMS
+from node_agent.model.claim import Claim, ClaimUid
+from node_agent.model.device import PublishedDevice
+from node_agent.model.health import HealthReport
+from node_agent.model.inventory import Inventory
+
+# What could not be written is tried again after so long.
+AGAIN_SECONDS = 30.0
+
+Entries = list[dict[str, Any]]
+
+log = Log(__name__)
+
+
+class StatusWriter:
+    """A service: writes the status of each prepared claim, and again when the health of its devices changes."""
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        claims: WatchedClaims,
+        grants: Latest[Mapping[str, Grant]],
+        inventory: Latest[Inventory],
+        health: Latest[HealthReport],
+        published: Callable[[], Mapping[str, PublishedDevice]],
+    ) -> None:
+        self._client = client
+        self._claims = claims
+        self._grants = grants
+        self._inventory = inventory
+        self._health = health
+        self._published = published
+        self._written: dict[ClaimUid, Entries] = {}
+        self._trouble = Steady()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        async for _ in changes(
+            self._grants, self._claims.objects, self._inventory, self._health, every=lambda: AGAIN_SECONDS
+        ):
+            prepared = {uid for uid, grant in self._grants.value.items() if _is_prepared(grant)}
+            self._written = {uid: entries for uid, entries in self._written.items() if uid in prepared}
+            for claim in self._claims.known():
+                if claim.uid in prepared:
+                    await self._write(claim)
+
+    async def _write(self, claim: Claim) -> None:
+        entries = device_statuses(
+            claim,
+            DRIVER,
+            published=self._published(),
+            inventory=self._inventory.value,
+            health=self._health.value,
+            now=time.time(),
+        )
+        if _without_times(entries) == _without_times(self._written.get(claim.uid, [])):
+            return
+        patch = apply_patch(claim, RESOURCE_CLAIMS.api_version, entries)
+        try:
+            await self._client.patch(
+                RESOURCE_CLAIMS, claim.name, patch, claim.namespace, how=Patch.APPLY, subresource="status"
+            )
+        except NotFound:
+            return  # the claim went meanwhile, and its status with it
+        except KubeError as error:
+            if self._trouble.should_say(str(error) if isinstance(error, Forbidden) else type(error).__name__):
+                log.warning("status of a claim cannot be written", claim=claim.full_name, reason=error)
+            return
+        self._written[claim.uid] = entries
+
+
+def _is_prepared(grant: Grant) -> bool:
+    return grant.holder.door is Door.CLAIM and grant.state is State.PREPARED
+
+
+def _without_times(entries: Entries) -> list[Any]:
+    """What the entries say, whenever it was: a new time alone is not worth a write."""
+    return [
+        {
+            **entry,
+            "conditions": [
+                {key: value for key, value in condition.items() if key != "lastTransitionTime"}
+                for condition in entry["conditions"]
+            ],
+        }
+        for entry in entries
+    ]

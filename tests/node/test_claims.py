@@ -1,0 +1,274 @@
+"""Pods with ResourceClaims on a real node: scheduled, prepared by the agent, started by containerd.
+
+The agent has the rights of the shipped manifests and no others, and its device classes are theirs.
+"""
+
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.node import agent as agents
+from tests.node.rig.api import Object
+from tests.node.rig.node import RealNode
+from tests.node.rig.pods import busybox_pod
+from tests.node.rig.program import Program
+from tests.node.rig.waiting import NotYet, wait_until
+
+pytestmark = pytest.mark.node
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "daemonset"
+NAMESPACE = "gpu-node-agent"
+DRIVER = "gpu.nvidia.com"
+NUMA = "resource.kubernetes.io/numaNode"
+
+
+def shipped(*files: str) -> list[Object]:
+    """The objects of the shipped manifests, in the namespace that kustomize would put them in."""
+    found = [one for file in files for one in yaml.safe_load_all((DEPLOY / file).read_text())]
+    for one in found:
+        if one["kind"] == "ServiceAccount":
+            one["metadata"]["namespace"] = NAMESPACE
+    return found
+
+
+@pytest.fixture
+def cluster(node: RealNode) -> RealNode:
+    """The node with namespace, rights, policy and classes as shipped."""
+    if node.api.find("Namespace", NAMESPACE) is None:
+        # It outlives the test: a namespace takes its time to go, and the next test needs it again.
+        node.api.request("POST", "/api/v1/namespaces", *shipped("namespace.yaml"))
+    for one in shipped("rbac.yaml", "policy.yaml", "deviceclasses.yaml"):
+        node.api.create(one)
+    return node
+
+
+def start(node: RealNode, *, groups: bool = False, device_plugin: bool = True, name: str = "agent") -> Program:
+    """Start the agent with its service account's token, bound to a pod of this node as a DaemonSet's is."""
+    manifest = busybox_pod(f"identity-{name}", serviceAccountName="gpu-node-agent")
+    manifest["metadata"]["namespace"] = NAMESPACE
+    identity = node.pods.run(manifest)
+    kubeconfig = node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity)
+    settings = {
+        "agent": {
+            "kubeconfig": str(kubeconfig),
+            "frontDoors": {"dra": True, "devicePlugin": device_plugin},
+            "dra": {"groups": groups},
+        }
+    }
+    agent = agents.launch(node, settings, name=name)
+    wait_until("the driver is registered", lambda: f"registered driver={DRIVER}" in agent.text(), timeout=20)
+    wait_until("the slices are there", lambda: devices(node), timeout=20)
+    return agent
+
+
+@pytest.fixture
+def agent(cluster: RealNode) -> Program:
+    return start(cluster)
+
+
+def devices(node: RealNode) -> dict[str, Object]:
+    """The published devices by name, as the API server has them."""
+    slices = node.api.list("ResourceSlice", fieldSelector=f"spec.driver={DRIVER}")
+    return {device["name"]: device for one in slices for device in one["spec"].get("devices") or ()}
+
+
+def attribute(device: Object, name: str) -> Any:
+    (value,) = device["attributes"][name].values()
+    return value
+
+
+def claim(name: str, count: int = 1, constraints: list[Object] | None = None, **exactly: Any) -> Object:
+    request = {"name": "gpus", "exactly": {"deviceClassName": DRIVER, "count": count, **exactly}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name},
+        "spec": {"devices": {"requests": [request], "constraints": constraints or []}},
+    }
+
+
+def pod_with(name: str, claim_name: str, script: str = "sleep 1000000") -> Object:
+    pod = busybox_pod(name, script, resourceClaims=[{"name": "gpus", "resourceClaimName": claim_name}])
+    pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpus"}]}
+    return pod
+
+
+def run(node: RealNode, name: str, count: int = 1, **wants: Any) -> tuple[Object, list[str]]:
+    """A pod with a claim of its own; answers the pod and the names of its devices."""
+    node.api.create(claim(name, count, **wants))
+    pod = node.pods.run(pod_with(name, name))
+    return pod, allocated(node, name)
+
+
+def allocated(node: RealNode, name: str) -> list[str]:
+    status = node.api.get("ResourceClaim", name)["status"]
+    return [result["device"] for result in status["allocation"]["devices"]["results"]]
+
+
+def test_a_pod_with_a_claim_for_four_of_one_numa_node_sees_exactly_those_four(
+    cluster: RealNode, agent: Program
+) -> None:
+    pod, names = run(cluster, "four", 4, constraints=[{"matchAttribute": NUMA}])
+
+    published = devices(cluster)
+    assert len({attribute(published[name], NUMA) for name in names}) == 1
+    seen = cluster.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()
+    assert sorted(seen) == sorted(f"/dev/nvidia{name.removeprefix('gpu-')}" for name in names)
+
+
+def test_claims_for_four_two_and_two_are_aligned_by_the_order_of_the_devices_alone(
+    cluster: RealNode, agent: Program
+) -> None:
+    published = devices(cluster)
+    for name, count in (("a", 4), ("b", 2), ("c", 2)):
+        _, names = run(cluster, name, count)
+        assert len({attribute(published[one], NUMA) for one in names}) == 1
+
+
+def test_a_gpu_that_a_claim_holds_no_pod_gets_by_its_limit_and_the_other_way_round(
+    cluster: RealNode, agent: Program
+) -> None:
+    agents.offered(cluster, 8)
+    _, names = run(cluster, "three", 3)
+    agents.offered(cluster, 5)
+    cluster.pods.run(agents.gpu_pod("limits", 5))
+    cluster.api.create(claim("one"))
+    cluster.api.create(pod_with("one", "one"))
+    assert "cannot allocate all claims" in cluster.pods.why_pending("one")
+
+    cluster.api.delete("Pod", "limits")
+    cluster.pods.wait_gone("limits")
+    cluster.pods.wait("one", timeout=60)
+    assert not set(allocated(cluster, "one")) & set(names)
+
+
+def test_a_claim_comes_back_when_its_pod_ends(cluster: RealNode, agent: Program) -> None:
+    run(cluster, "all", 8)
+    cluster.api.delete("Pod", "all")
+    cluster.pods.wait_gone("all")
+    cluster.api.delete("ResourceClaim", "all")
+    run(cluster, "again", 8)
+    assert "claim unprepared" in agent.text()
+
+
+def test_two_pods_share_one_claim(cluster: RealNode, agent: Program) -> None:
+    _, names = run(cluster, "shared", 2)
+    other = cluster.pods.run(pod_with("other", "shared"))
+    seen = cluster.pods.execute(other, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()
+    assert len(seen) == len(names) == 2
+
+
+def test_selectors_on_memory_and_product_choose(cluster: RealNode, agent: Program) -> None:
+    def selecting(expression: str) -> list[Object]:
+        return [{"cel": {"expression": expression}}]
+
+    large = f'device.capacity["{DRIVER}"].memory.isGreaterThan(quantity("100Gi"))'
+    run(cluster, "large", selectors=selecting(large))
+    product = f'device.attributes["{DRIVER}"].productName == "NVIDIA H200"'
+    run(cluster, "h200", selectors=selecting(product))
+    cluster.api.create(claim("t4", selectors=selecting(product.replace("H200", "T4"))))
+    cluster.api.create(pod_with("t4", "t4"))
+    assert "cannot allocate all claims" in cluster.pods.why_pending("t4")
+
+
+def test_a_claims_status_and_the_pods_metadata_say_which_gpus_it_has(cluster: RealNode, agent: Program) -> None:
+    _, names = run(cluster, "told", 2)
+
+    def told() -> list[Object]:
+        entries: list[Object] = cluster.api.get("ResourceClaim", "told")["status"].get("devices") or []
+        if len(entries) < 2:
+            raise NotYet(f"{entries}")
+        return entries
+
+    entries = wait_until("the claim's status tells its devices", told)
+    assert sorted(entry["device"] for entry in entries) == sorted(names)
+    assert {entry["conditions"][0]["status"] for entry in entries} == {"True"}
+
+
+def test_slices_are_back_within_two_seconds_of_a_kubelet_restart(cluster: RealNode, agent: Program) -> None:
+    before = devices(cluster)
+    cluster.restart_kubelet()
+    began = time.monotonic()
+    wait_until("the slices are there again", lambda: devices(cluster) == before, timeout=10, every=0.05)
+    assert time.monotonic() - began < 2
+    run(cluster, "after", 1)
+
+
+def test_a_restarted_agent_writes_nothing_that_is_there_already(cluster: RealNode, agent: Program) -> None:
+    versions = {
+        one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.api.list("ResourceSlice")
+    }
+    agent.stop(signal.SIGKILL)
+    start(cluster, name="second")
+    time.sleep(2)
+    assert versions == {
+        one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.api.list("ResourceSlice")
+    }
+
+
+def test_a_killed_agent_knows_its_claims_again(cluster: RealNode, agent: Program) -> None:
+    pod, names = run(cluster, "held", 4)
+    before = cluster.pods.container_id(pod)
+    agent.stop(signal.SIGKILL)
+    start(cluster, name="second")
+    assert cluster.pods.container_id(pod) == before
+    _, others = run(cluster, "others", 4)
+    assert not set(names) & set(others)
+    cluster.api.delete("Pod", "held")
+    cluster.pods.wait_gone("held")
+
+
+def test_a_fatal_xid_taints_the_device_and_shows_in_the_pods_status(cluster: RealNode, agent: Program) -> None:
+    pod, (name,) = run(cluster, "sick", 1)
+    agents.simulate(cluster, "xid", "--gpu", name, "--code", "79")
+
+    def tainted() -> bool:
+        return any(taint["effect"] == "NoSchedule" for taint in devices(cluster)[name].get("taints", []))
+
+    wait_until("the device is tainted", tainted, timeout=10)
+
+    def unhealthy() -> bool:
+        status = cluster.api.get("Pod", pod["metadata"]["name"])["status"]["containerStatuses"][0]
+        resources = [entry for one in status.get("allocatedResourcesStatus", []) for entry in one.get("resources", [])]
+        return any(entry.get("health") == "Unhealthy" for entry in resources)
+
+    wait_until("the pod's status says so", unhealthy, timeout=20)
+    agents.simulate(cluster, "restore-gpu", "--gpu", name)
+    wait_until("the taint is gone", lambda: not tainted(), timeout=30)
+
+
+def test_a_claim_with_a_mistaken_configuration_fails_with_its_path(cluster: RealNode, agent: Program) -> None:
+    mistaken = claim("mistaken")
+    parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "shareing": {}}
+    mistaken["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
+    cluster.api.create(mistaken)
+    cluster.api.create(pod_with("mistaken", "mistaken"))
+
+    def said() -> bool:
+        return any("unknown field `shareing`" in event for event in cluster.pods.events("mistaken"))
+
+    wait_until("the pod's events name the mistake", said, timeout=20)
+
+
+def test_groups_are_offered_where_they_are_configured(cluster: RealNode) -> None:
+    start(cluster, groups=True)
+    group = f'device.attributes["{DRIVER}"].gpuCount == 4'
+    wanted = claim("group", selectors=[{"cel": {"expression": group}}], deviceClassName="gpu-group.nvidia.com")
+    cluster.api.create(wanted)
+    pod = cluster.pods.run(pod_with("group", "group"))
+    assert len(cluster.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()) == 4
+    _, names = run(cluster, "rest", 4)
+    assert len(names) == 4
+    cluster.api.create(claim("more"))
+    cluster.api.create(pod_with("more", "more"))
+    assert "cannot allocate all claims" in cluster.pods.why_pending("more")
+
+
+def test_plain_limits_are_served_by_claims_where_the_device_plugin_is_off(cluster: RealNode) -> None:
+    start(cluster, device_plugin=False)
+    pod = cluster.pods.run(agents.gpu_pod("plain", 2))
+    assert len(cluster.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()) == 2
