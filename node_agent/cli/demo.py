@@ -157,14 +157,15 @@ class Stage:
 
     def summary(self) -> None:
         status, view = self._agent.status(), self._kubelet.view(GPU_RESOURCE)
-        held = sum(len(ids) for _, ids in self._kubelet.held.values())
+        pods, held = len(self._kubelet.held), sum(len(ids) for _, ids in self._kubelet.held.values())
         self._scene(
             "Summary",
-            f"{len(status.gpus)} GPUs, {view.allocatable} allocatable, {held} held by {len(self._kubelet.held)} pods.",
+            f"{_many(len(status.gpus), 'GPU')}, {view.allocatable} allocatable, {held} held by {_many(pods, 'pod')}.",
         )
         restarts = sum(service.restarts for service in status.services)
         self._out.print(
-            f"  {len(status.services)} services in one process, {restarts} restarts, {view.registrations} registration"
+            f"  {_many(len(status.services), 'service')} in one process, {_many(restarts, 'restart')},"
+            f" {_many(view.registrations, 'registration')}"
         )
         self._out.print(f"  [green]all of it worked[/green], in {time.monotonic() - self._began:.1f} s")
 
@@ -200,6 +201,10 @@ class Stage:
 
     def _scene(self, name: str, text: str) -> None:
         self._out.print(f"\n[bold]{name}[/bold]  {text}\n")
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _since(began: float) -> str:

@@ -52,9 +52,10 @@ def test_the_simulated_node_may_be_named_by_a_variable(run: Run, monkeypatch: py
 
 
 def test_a_command_leaves_no_files_of_the_simulated_node(run: Run) -> None:
-    before = {name for name in os.listdir("/tmp") if name.startswith("node-agent-")}
-    run("labels", "--simulate", "l4-2")
-    assert {name for name in os.listdir("/tmp") if name.startswith("node-agent-")} <= before
+    spec = json.loads(run("cdi", "generate", "--simulate", "l4-2").out)
+    tree = Path("/tmp", Path(spec["containerEdits"]["mounts"][0]["hostPath"]).parts[2])
+    assert tree.name.startswith("node-agent-")
+    assert not tree.exists()
 
 
 def test_who_simulates_no_node_sees_the_real_one(folder: Path) -> None:
