@@ -4,14 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from node_agent.allocation.grants import Door, Grant
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
-from node_agent.allocation.steps import Steps
+from node_agent.allocation.steps import Step, Steps
 from node_agent.allocation.upkeep import Upkeep
 from node_agent.cdi.edits import NodeEdits
 from node_agent.cdi.writer import SpecWriter
@@ -20,6 +20,8 @@ from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.selection import Selection
 from node_agent.dra.claim_source import WatchedClaims, of_node
 from node_agent.dra.health import HealthFeed
+from node_agent.dra.metadata import Attributes
+from node_agent.dra.metadata_step import MetadataStep
 from node_agent.dra.names import DRIVER
 from node_agent.dra.operations import ClaimOperations
 from node_agent.dra.pool import PoolKeeper
@@ -98,34 +100,55 @@ class DraDriver:
 async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraDriver]:
     """The driver, with its connections; they end with the block."""
     settings = around.settings
+    withheld: Latest[Mapping[GpuUuid, str]] = Latest({})
+    pool = _pool(around, withheld)
     async with KubeClient(access) as client:
         mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))
         specs = ClaimSpecs(writer=SpecWriter(settings.paths.cdi_dir), lane=around.files, edits=around.edits)
-        steps = Steps(around.ledger)
+        steps = Steps(around.ledger, _steps(around, pool))
         async with Preparer(driver=DRIVER, ledger=around.ledger, specs=specs, steps=steps) as preparer:
             upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
-            yield _assembled(around, client, WatchedClaims(client, mirror), preparer, upkeep=upkeep, mirror=mirror)
+            claims = WatchedClaims(client, mirror)
+            driver = _assembled(around, client, claims, pool, preparer=preparer)
+            yield replace(
+                driver,
+                services={
+                    **driver.services,
+                    "claims": mirror.run,
+                    "dra withheld": lambda: _withhold(around.ledger, withheld),
+                    "claim upkeep": upkeep.run,
+                    "claim reconciliation": lambda: _reconcile(claims, upkeep, pool),
+                },
+            )
 
 
-def _assembled(
-    around: Surroundings,
-    client: KubeClient,
-    claims: WatchedClaims,
-    preparer: Preparer,
-    *,
-    upkeep: Upkeep,
-    mirror: Mirror,
-) -> DraDriver:
-    settings = around.settings
-    withheld: Latest[Mapping[GpuUuid, str]] = Latest({})
-    pool = PoolKeeper(
+def _pool(around: Surroundings, withheld: Latest[Mapping[GpuUuid, str]]) -> PoolKeeper:
+    offers = around.selection.resource_of
+    return PoolKeeper(
         inventory=around.inventory,
         health=around.health,
         withheld=withheld,
-        settings=PoolSettings(
-            groups=settings.dra_groups, offers=lambda gpu: around.selection.resource_of(gpu) is not None
-        ),
+        settings=PoolSettings(groups=around.settings.dra_groups, offers=lambda gpu: offers(gpu) is not None),
     )
+
+
+def _steps(around: Surroundings, pool: PoolKeeper) -> list[Step]:
+    if not around.settings.dra_metadata:
+        return []
+
+    def attributes() -> dict[str, Attributes]:
+        found = pool.pool.value
+        slices = found.slices if found is not None else ()
+        return {one["name"]: one["attributes"] for part in slices for one in part.content.get("devices", ())}
+
+    folder = around.settings.paths.kubelet_dir / "plugins" / DRIVER
+    return [MetadataStep(folder=folder, attributes=attributes, lane=around.files)]
+
+
+def _assembled(
+    around: Surroundings, client: KubeClient, claims: WatchedClaims, pool: PoolKeeper, *, preparer: Preparer
+) -> DraDriver:
+    settings = around.settings
 
     def published() -> Mapping[str, PublishedDevice]:
         found = pool.pool.value
@@ -159,14 +182,10 @@ def _assembled(
         publisher=publisher,
         server=server,
         services={
-            "claims": mirror.run,
             "dra pool": pool.run,
             "dra slices": publisher.run,
             "dra server": serve,
             "claim status": status.run,
-            "claim upkeep": upkeep.run,
-            "claim reconciliation": lambda: _reconcile(claims, upkeep, pool),
-            "dra withheld": lambda: _withhold(around.ledger, withheld),
         },
     )
 

@@ -185,9 +185,11 @@ class AgentFrontDoors(Section, frozen=True, kw_only=True):
 
 
 class AgentDra(Section, frozen=True, kw_only=True):
-    """``agent.dra``: what is published in ResourceSlices; ``groups`` adds close GPUs as devices of their own."""
+    """``agent.dra``: claims. ``groups`` publishes close GPUs as devices of their own, ``metadata`` gives pods a file that
+    says which devices they have, at the cost of a write at each preparation."""
 
     groups: bool = False
+    metadata: bool = False
 
 
 class AgentSection(Section, frozen=True, kw_only=True):

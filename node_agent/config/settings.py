@@ -98,6 +98,7 @@ class Settings:
     device_plugin: bool = True
     dra: Literal["auto"] | bool = "auto"
     dra_groups: bool = False
+    dra_metadata: bool = False
     sharing: Sharing | None = None
     paths: Paths = field(default_factory=Paths)
     health: Health = field(default_factory=Health)
@@ -128,6 +129,7 @@ def settings(file: File) -> Settings:
         device_plugin=agent.front_doors.device_plugin,
         dra=agent.front_doors.dra,
         dra_groups=agent.dra.groups,
+        dra_metadata=agent.dra.metadata,
         sharing=_sharing(file),
         paths=_paths(file),
         health=Health(ignored_xids=_ignored(agent.health), probe_interval=seconds(agent.health.probe_interval)),
