@@ -135,7 +135,7 @@ class Transport:
     async def _take(self) -> "_Connection | None":
         while self._idle:
             connection = self._idle.pop()
-            if connection.fresh:
+            if await connection.fresh():
                 return connection
             await connection.close()
         return None
@@ -168,14 +168,21 @@ class _Connection:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES)
         self._since = time.monotonic()
 
-    @property
-    def fresh(self) -> bool:
-        """Whether an idle connection can be expected to be open still."""
-        return not self._reader.at_eof() and time.monotonic() - self._since < IDLE_SECONDS
+    async def fresh(self) -> bool:
+        """Whether an idle connection can be used: it is young, and nothing has come on it, not even its end."""
+        if self._reader.exception() is not None or time.monotonic() - self._since > IDLE_SECONDS:
+            return False
+        try:
+            async with asyncio.timeout(0):
+                await self._reader.read(1)
+        except TimeoutError:
+            return True
+        return False
 
     def start_next(self) -> bool:
         """Make ready for another exchange; says whether that is possible."""
-        if not self._http.our_state is self._http.their_state is h11.DONE:
+        whole = self._http.our_state is self._http.their_state is h11.DONE
+        if not whole or self._http.trailing_data != (b"", False):
             return False
         self._http.start_next_cycle()
         self._since = time.monotonic()

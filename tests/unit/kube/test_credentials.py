@@ -118,15 +118,6 @@ def test_a_folder_in_the_place_of_a_file_is_named(tmp_path: Path) -> None:
         Credentials(replace(ACCESS, token=tmp_path)).token()
 
 
-@pytest.mark.parametrize("inline", [False, True])
-def test_a_client_certificate_is_taken_from_files_or_inline(inline: bool) -> None:
-    certificate, key = certificates.CLIENT, certificates.CLIENT_KEY
-    shown = replace(ACCESS, certificate=certificate, key=key)
-    if inline:
-        shown = replace(ACCESS, certificate=certificate.read_bytes(), key=key.read_bytes())
-    assert subjects(Credentials(shown).tls()).isdisjoint({"authority"})
-
-
 def test_a_key_of_another_certificate_is_refused() -> None:
     shown = replace(ACCESS, certificate=certificates.CLIENT, key=certificates.SERVER.with_suffix(".key"))
     with pytest.raises(
