@@ -1,0 +1,44 @@
+"""``python -m benchmarks``: measure, print one table, write JSON where asked to."""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from benchmarks import machine, table
+from benchmarks.measure import Effort
+from benchmarks.subjects import SUBJECTS
+from node_agent.kit import logs
+
+
+@click.command()
+@click.argument("subjects", nargs=-1, type=click.Choice(list(SUBJECTS)))
+@click.option("--quick", is_flag=True, help="Fewer rounds: a first impression in half a minute.")
+@click.option(
+    "--json", "file", type=click.Path(path_type=Path, dir_okay=False), help="Write the figures there as well."
+)
+def main(subjects: Sequence[str], quick: bool, file: Path | None) -> None:
+    """Measure the agent on simulated nodes; all of it, or the SUBJECTS named."""
+    facts = machine.facts()
+    with open(os.devnull, "w") as nowhere:
+        # The agent logs as it does in earnest, so that its figures contain that.
+        logs.configure(stream=nowhere)
+        figures = asyncio.run(measured(subjects or list(SUBJECTS), Effort(quick=quick)))
+    click.echo(table.render(facts, figures))
+    if file is not None:
+        file.write_text(table.document(facts, figures))
+
+
+async def measured(subjects: Sequence[str], effort: Effort) -> list[table.Named]:
+    """The figures of the subjects, one subject after the other."""
+    figures: list[table.Named] = []
+    for name in subjects:
+        click.echo(f"measuring {name} …", err=True)
+        figures += [(name, figure) for figure in await SUBJECTS[name](effort)]
+    return figures
+
+
+if __name__ == "__main__":
+    main()

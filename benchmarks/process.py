@@ -1,0 +1,128 @@
+"""The agent, and its floors, as processes of their own; and what /proc tells of them."""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.inside import folder
+from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.kit.tasks import running
+from node_agent.kubelet.embedded import EmbeddedKubelet
+
+PROFILE, GPUS = "h200-8", 8
+
+CONFIGURATION = """\
+version: v1
+agent:
+  paths: {{kubeletDir: {0}/kubelet, cdiDir: {0}/cdi, stateDir: {0}/state, runDir: {0}/run}}
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Process:
+    """A running process, ``began`` by the performance counter, and what it wrote to standard error.
+
+    Each line of ``said`` has the seconds from the start to when it was read.
+    """
+
+    pid: int
+    began: float
+    said: list[tuple[float, str]] = field(default_factory=list)
+
+    def first(self, event: str) -> float:
+        """The seconds from the start to the first line that tells of ``event``. Raises LookupError where none does."""
+        for seconds, line in self.said:
+            if event in line:
+                return seconds
+        raise LookupError(f"no line tells of {event!r}")
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was started."""
+        return time.perf_counter() - self.began
+
+    @property
+    def memory(self) -> int:
+        """Resident memory in bytes."""
+        return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    @property
+    def cpu_seconds(self) -> float:
+        """Processor time of the threads that there are, the kernel's work for them included."""
+        tasks = Path(f"/proc/{self.pid}/task").iterdir()
+        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+    @property
+    def threads(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/task"))
+
+    @property
+    def descriptors(self) -> int:
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stand:
+    """A place for agents to start at, and the kubelet that they register with."""
+
+    folder: Path
+    kubelet: EmbeddedKubelet
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """As in the image, where Python's code is compiled."""
+        rest = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return {**rest, "PYTHONPYCACHEPREFIX": str(self.folder / "compiled")}
+
+    async def run(self, *arguments: str) -> None:
+        """Run a Python to its end. Raises RuntimeError where it fails."""
+        process = await asyncio.create_subprocess_exec(sys.executable, *arguments, env=self.environment)
+        if await process.wait():
+            raise RuntimeError(f"{sys.executable} {' '.join(arguments)}: exit status {process.returncode}")
+
+    @asynccontextmanager
+    async def agent(self) -> AsyncIterator[Process]:
+        """``node-agent run`` on a simulated node, from its registration on; afterwards the kubelet has forgotten it."""
+        file = self.folder / "config.yaml"
+        file.write_text(CONFIGURATION.format(self.folder))
+        program = str(Path(sys.executable).with_name("node-agent"))
+        async with self.started([program, "run", "--simulate", PROFILE, "--config", str(file)]) as process:
+            await self.kubelet.until(GPU_RESOURCE, allocatable=GPUS, timeout=30.0)
+            yield process
+        await self.kubelet.until(GPU_RESOURCE, allocatable=0)
+
+    @asynccontextmanager
+    async def started(self, command: Sequence[str]) -> AsyncIterator[Process]:
+        """A process that is told to end with the block."""
+        began = time.perf_counter()
+        child = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=self.environment)
+        assert child.stderr is not None
+        process = Process(pid=child.pid, began=began)
+        async with running(_listen(child.stderr, process)):
+            try:
+                yield process
+            finally:
+                child.terminate()
+                await child.wait()
+
+
+@asynccontextmanager
+async def stand() -> AsyncIterator[Stand]:
+    """A stand with a kubelet at work. One agent has been started already, so that its code is compiled."""
+    with folder() as place:
+        kubelet = EmbeddedKubelet(place / "kubelet" / "device-plugins")
+        ready = Stand(folder=place, kubelet=kubelet)
+        async with kubelet.running():
+            async with ready.agent():
+                pass
+            yield ready
+
+
+async def _listen(stream: asyncio.StreamReader, process: Process) -> None:
+    async for line in stream:
+        process.said.append((process.age, line.decode().rstrip()))

@@ -1,0 +1,15 @@
+"""What is measured, a module each. A new one is a coroutine function as below, and a line in ``SUBJECTS``."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from benchmarks.measure import Effort, Figure
+from benchmarks.subjects import allocation, cdi, footprint, health, preferred, startup
+
+SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
+    "start": startup.measure,
+    "footprint": footprint.measure,
+    "Allocate": allocation.measure,
+    "GetPreferredAllocation": preferred.measure,
+    "health": health.measure,
+    "CDI and inventory": cdi.measure,
+}

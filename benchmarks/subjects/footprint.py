@@ -1,0 +1,79 @@
+"""What the agent takes while it runs: memory, threads, open files, and processor time while nothing happens."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from benchmarks.floors import BARE_SERVER, NVML_PASS, nvml_pass, plugin_at
+from benchmarks.inside import simulated
+from benchmarks.measure import Effort, Figure, Floor, Target, Unit, single, timed
+from benchmarks.process import PROFILE, Process, Stand, stand
+from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
+
+# What a start leaves to do, such as first probes, is done by then.
+SETTLE_SECONDS = 3.0
+
+MEMORY_TARGET, IDLE_TARGET = Target(limit=72 * 2**20), Target(limit=0.15)
+
+
+async def measure(effort: Effort) -> Sequence[Figure]:
+    async with stand() as place, _bare_server(place) as bare, place.agent() as agent:
+        await asyncio.sleep(SETTLE_SECONDS)
+        return [
+            *_sizes(agent, bare),
+            await _idle(agent, effort.pick(full=30, quick=6)),
+            *await _after_calls(place, agent, effort.pick(full=10_000, quick=2_000)),
+        ]
+
+
+@asynccontextmanager
+async def _bare_server(place: Stand) -> AsyncIterator[Process]:
+    socket = place.folder / "bare.sock"
+    async with place.started([sys.executable, "-m", "benchmarks.bare_server", str(socket)]) as process:
+        while not socket.exists():
+            await asyncio.sleep(0.05)
+        yield process
+
+
+def _sizes(agent: Process, bare: Process) -> list[Figure]:
+    def against(value: float) -> Floor:
+        return Floor(name=BARE_SERVER, median=value)
+
+    return [
+        single("memory after the start", agent.memory, Unit.BYTES, against(bare.memory), MEMORY_TARGET),
+        single("threads", agent.threads, Unit.COUNT, against(bare.threads)),
+        single("open files", agent.descriptors, Unit.COUNT, against(bare.descriptors)),
+    ]
+
+
+async def _idle(agent: Process, seconds: float) -> Figure:
+    """Processor time in a minute without calls and events; the floor is one look at all GPUs."""
+    with simulated(PROFILE) as node:
+        async with nvml_pass(node.settings) as look:
+            floor = Floor(name=NVML_PASS, median=min([await timed(look) for _ in range(20)]))
+    before, began = agent.cpu_seconds, agent.age
+    await asyncio.sleep(seconds)
+    used = (agent.cpu_seconds - before) / (agent.age - began) * 60
+    return single("processor time in an idle minute", used, Unit.SECONDS, floor, IDLE_TARGET)
+
+
+async def _after_calls(place: Stand, agent: Process, calls: int) -> Sequence[Figure]:
+    """What is kept of calls to Allocate: the memory after them, and how it grew in their second half."""
+    view = place.kubelet.view(GPU_RESOURCE)
+    request = wire.AllocateRequest(
+        container_requests=[wire.ContainerAllocateRequest(devices_ids=sorted(view.healthy)[:4])]
+    )
+    start, memory = agent.memory, []
+    async with plugin_at(view.endpoint) as plugin:
+        for _ in range(2):
+            for _ in range(calls // 2):
+                await plugin.Allocate(request)
+            memory.append(agent.memory)
+    half, end = memory
+    growth = (end - half) / (calls / 2) * 1000
+    return [
+        single(f"memory after {calls} calls to Allocate", end, Unit.BYTES, Floor(name="the start", median=start)),
+        single("  growth in 1000 calls, second half", growth, Unit.BYTES),
+    ]
