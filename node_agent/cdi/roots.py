@@ -5,12 +5,15 @@ a containerised driver has a root of its own on the host as well. A *place* is a
 had that root for its own would write it; it is also where a container is given the file.
 """
 
+import errno
 import os
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 _LINKS_LIMIT = 40
+# Something else, nothing, below something that is no folder.
+_NO_LINK = (errno.EINVAL, errno.ENOENT, errno.ENOTDIR)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,21 +57,31 @@ class DriverRoots:
         An absolute link starts at the driver's root, not at the agent's. What does not exist is taken as it is written.
         Raises OSError where links go round in circles.
         """
-        todo, found, links = deque(place.parts[1:]), PurePosixPath("/"), 0
+        root, todo, links = str(self.driver), deque(place.parts[1:]), 0
+        found: list[str] = []
         while todo:
             part = todo.popleft()
-            step = found.parent if part == ".." else found / part
-            target = _link_target(self.driver_file(step))
+            if part == "..":
+                del found[-1:]
+                continue
+            target = _link_target("/".join((root, *found, part)))
             if target is None:
-                found = step
+                found.append(part)
                 continue
             links += 1
             if links > _LINKS_LIMIT:
                 raise OSError(f"{self.driver_file(place)}: links go round in circles")
-            found = PurePosixPath("/") if target.is_absolute() else found
-            todo.extendleft(reversed([part for part in target.parts if part.strip("/")]))
-        return found
+            if target.startswith("/"):
+                found.clear()
+            todo.extendleft(reversed([part for part in target.split("/") if part not in ("", ".")]))
+        return PurePosixPath("/", *found)
 
 
-def _link_target(path: Path) -> PurePosixPath | None:
-    return PurePosixPath(os.readlink(path)) if path.is_symlink() else None
+def _link_target(path: str) -> str | None:
+    """What a link points at; None where there is no link."""
+    try:
+        return os.readlink(path)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return None
+        raise

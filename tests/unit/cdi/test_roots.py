@@ -77,6 +77,16 @@ def test_what_does_not_exist_is_taken_as_it_is_written(tmp_path: Path) -> None:
     assert DriverRoots(driver=tmp_path).resolve(place("/usr/lib/none.so")) == place("/usr/lib/none.so")
 
 
+def test_what_lies_below_a_file_is_taken_as_it_is_written(tmp_path: Path) -> None:
+    (tmp_path / "usr").write_text("no folder")
+    assert DriverRoots(driver=tmp_path).resolve(place("/usr/lib/x")) == place("/usr/lib/x")
+
+
+def test_a_place_that_cannot_be_looked_at_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="name too long"):
+        DriverRoots(driver=tmp_path).resolve(place(f"/{'x' * 300}"))
+
+
 def test_links_that_go_round_in_circles_are_an_error(tmp_path: Path) -> None:
     link(tmp_path, "a", "b")
     link(tmp_path, "b", "a")
