@@ -9,7 +9,6 @@ RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --require-
 COPY pyproject.toml uv.lock README.md LICENSE ./
 RUN UV_PROJECT_ENVIRONMENT=/opt/node-agent /opt/uv/bin/uv sync --locked --no-dev --no-install-project --python /usr/bin/python3 --no-cache
 COPY node_agent node_agent
-COPY cdi cdi
 RUN UV_PROJECT_ENVIRONMENT=/opt/node-agent /opt/uv/bin/uv sync --locked --no-dev --no-editable --python /usr/bin/python3 --no-cache --compile-bytecode
 
 FROM debian:bookworm-slim

@@ -36,8 +36,9 @@ format: $(READY) ## put the code in form
 bench: $(READY) ## one table of figures, with the machine's facts
 	$(BIN)/python -m benchmarks $(ARGS)
 
-protos: $(READY) ## generate node_agent/wire from protos/
+protos: $(READY) ## generate node_agent/wire from protos/ and cdi/schema/
 	$(BIN)/python protos/generate.py
+	$(BIN)/python cdi/schema/generate.py
 
 lock: $(READY) ## lock the dependencies anew
 	$(BIN)/uv lock --upgrade

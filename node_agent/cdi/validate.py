@@ -1,29 +1,16 @@
 """Is this a CDI spec that every runtime takes? Asked of each spec before it is written.
 
-The JSON schema says what can be said field by field, the rest is said here: names that differ, devices that change
-something, a declared version that has all that is used. ``cdi/schema/cdi.schema.json`` lies at the top of a clone and
-beside this module in an installed package.
+The JSON schema says what can be said field by field, by way of ``wire/cdi_schema``, which is generated from it; the
+rest is said here: names that differ, devices that change something, a declared version that has all that is used.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from node_agent.cdi.edits import Spec, document
 from node_agent.cdi.versions import VERSIONS, required_version
 from node_agent.errors import InvalidSpec
-
-_SCHEMA = "cdi.schema.json"
-
-
-def schema_path() -> Path:
-    """Where the schema lies: beside this module, or in the clone that it is run from."""
-    installed = Path(__file__).with_name(_SCHEMA)
-    return installed if installed.exists() else Path(__file__).parents[2] / "cdi" / "schema" / _SCHEMA
 
 
 def validate(spec: Spec) -> None:
@@ -36,22 +23,15 @@ def validate_document(content: Any) -> None:
     # Imported here: only a process that writes or checks specs pays for it.
     from fastjsonschema import JsonSchemaValueException  # noqa: PLC0415
 
+    from node_agent.wire import cdi_schema  # noqa: PLC0415
+
+    check: Callable[[Any], object] = cdi_schema.validate
     try:
-        _schema()(content)
+        check(content)
     except JsonSchemaValueException as error:
         raise InvalidSpec(error.message.replace("data", "spec", 1)) from error
     for complaint in _complaints(content):
         raise InvalidSpec(complaint)
-
-
-@cache
-def _schema() -> Callable[[Any], object]:
-    import fastjsonschema  # noqa: PLC0415
-
-    check: Callable[[Any], object] = fastjsonschema.compile(
-        msgspec.json.decode(schema_path().read_bytes()), use_default=False
-    )
-    return check
 
 
 def _complaints(content: Mapping[str, Any]) -> Iterator[str]:

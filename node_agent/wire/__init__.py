@@ -11,4 +11,6 @@ The kubelet calls the agent by ``pluginregistration_v1``, ``deviceplugin_v1beta1
 ``deviceplugin_v1beta1`` (``Registration``). What the kubelet really does with a field stands in the ``.proto`` file.
 Only the adapters above this package (``kubelet``, ``deviceplugin``, ``dra``) see these types. Classes of ``grpc.aio``
 take type arguments for mypy alone: a servicer writes ``context: "grpc.aio.ServicerContext[Any, Any]"``, in quotes.
+
+``cdi_schema`` is generated, too, from the schema of CDI specs in ``cdi/schema``.
 """

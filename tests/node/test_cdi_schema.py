@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from node_agent.cdi.names import parse_qualified
-from node_agent.cdi.validate import schema_path
 from node_agent.cdi.versions import VERSIONS, required_version
 from tests.node.rig.binaries import MODULES
 from tests.unit.cdi.documents import BAD, GOOD
@@ -24,8 +23,9 @@ pytestmark = pytest.mark.node
 
 MODULE = MODULES / "cdi"
 SPECS = "tags.cncf.io/container-device-interface/specs-go"
-EXAMPLES = sorted((Path(__file__).parents[2] / "cdi" / "examples").glob("*.json"))
-SCHEMA = json.loads(schema_path().read_text())
+CDI = Path(__file__).parents[2] / "cdi"
+EXAMPLES = sorted((CDI / "examples").glob("*.json"))
+SCHEMA = json.loads((CDI / "schema" / "cdi.schema.json").read_text())
 OF_GO = {"bool": "boolean"} | dict.fromkeys(("int", "int64", "uint32", "os.FileMode"), "integer")
 
 Verdict = dict[str, Any]

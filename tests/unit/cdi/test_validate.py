@@ -2,18 +2,21 @@ import json
 import subprocess
 import sys
 from copy import deepcopy
+from pathlib import Path
 
 import jsonschema
 import pytest
 
 from node_agent.cdi.edits import ContainerEdits, Device, DeviceNode, Spec
 from node_agent.cdi.names import KIND
-from node_agent.cdi.validate import schema_path, validate, validate_document
+from node_agent.cdi.validate import validate, validate_document
 from node_agent.cdi.versions import VERSIONS
 from node_agent.errors import InvalidSpec
 from tests.unit.cdi.documents import BAD, GOOD, spec
 
-SCHEMA = json.loads(schema_path().read_text())
+ROOT = Path(__file__).parents[3]
+SCHEMA = json.loads((ROOT / "cdi/schema/cdi.schema.json").read_text())
+CHECK = "node_agent/wire/cdi_schema.py"
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -50,6 +53,13 @@ def test_a_spec_value_is_checked_as_it_will_be_written() -> None:
         validate(Spec(cdi_version="0.5.0", kind=KIND, devices=()))
     with pytest.raises(InvalidSpec, match=r"came with 0\.5\.0"):
         validate(Spec(cdi_version="0.3.0", kind=KIND, devices=good.devices))
+
+
+def test_the_committed_check_is_what_the_schema_generates(tmp_path: Path) -> None:
+    generated = tmp_path / CHECK
+    generated.parent.mkdir(parents=True)
+    subprocess.run([sys.executable, ROOT / "cdi/schema/generate.py", tmp_path], check=True)
+    assert generated.read_text() == (ROOT / CHECK).read_text(), "generate it anew with `make protos`"
 
 
 def test_the_schema_is_a_valid_one() -> None:
