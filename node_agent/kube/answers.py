@@ -16,6 +16,7 @@ from node_agent.errors import (
     TooManyRequests,
     Unavailable,
 )
+from node_agent.kube.resources import Object
 from node_agent.kube.transport import Answer
 
 KINDS: Mapping[int, type[KubeApiError]] = {
@@ -29,18 +30,18 @@ KINDS: Mapping[int, type[KubeApiError]] = {
 LONGEST_TEXT = 500
 
 
-def content(verb: str, path: str, answer: Answer) -> Any:
+def content(verb: str, path: str, answer: Answer) -> Object:
     """The JSON of a successful answer.
 
     Raises:
-        KubeApiError: it is no success, or no JSON.
+        KubeApiError: it is no success, or no JSON object.
     """
     if answer.status >= 300:
         raise refused(verb, path, answer)
     try:
-        return msgspec.json.decode(answer.body)
+        return msgspec.json.decode(answer.body, type=Object)
     except msgspec.DecodeError as error:
-        text = f"{verb} {path} was answered with something else than JSON: {_text(answer.body)}"
+        text = f"{verb} {path} was answered with something else than a JSON object: {_text(answer.body)}"
         raise Unavailable(text, verb=verb, path=path, code=answer.status) from error
 
 

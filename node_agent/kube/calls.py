@@ -21,6 +21,7 @@ from node_agent.kit.logs import Log
 from node_agent.kube.access import Access
 from node_agent.kube.answers import content, refused
 from node_agent.kube.credentials import Credentials
+from node_agent.kube.resources import Object
 from node_agent.kube.transport import Answer, Endpoint, Outgoing, Transport, Unreached
 
 METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
@@ -72,7 +73,7 @@ class Calls:
     async def __aexit__(self, *_: object) -> None:
         await self._transport.__aexit__()
 
-    async def object(self, call: Call) -> Any:
+    async def object(self, call: Call) -> Object:
         """The JSON of the answer.
 
         Raises:
@@ -116,7 +117,7 @@ class Calls:
                 return
             yield line
 
-    async def _try(self, call: Call, left: float) -> Any:
+    async def _try(self, call: Call, left: float) -> Object:
         with self._telling(call):
             answer = await self._transport.request(self._outgoing(call), min(left, self._patience.attempt))
         return content(call.verb, call.path, answer)

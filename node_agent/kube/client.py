@@ -77,7 +77,7 @@ class KubeClient:
 
     async def get(self, resource: Resource, name: str, namespace: str = "") -> Object:
         """One object; NotFound where there is none."""
-        return await self._object(Call(verb="get", path=resource.path(namespace, name)))
+        return await self._calls.object(Call(verb="get", path=resource.path(namespace, name)))
 
     async def list(self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = "") -> Listing:
         """All objects that the selectors name, of all namespaces where none is given.
@@ -90,7 +90,7 @@ class KubeClient:
         named = {"apiVersion": resource.api_version, "kind": resource.kind}
         items: list[Object] = []
         while True:
-            page = await self._object(Call(verb="list", path=resource.path(namespace), query=query))
+            page = await self._calls.object(Call(verb="list", path=resource.path(namespace), query=query))
             items += [named | item for item in page["items"] or ()]
             if not (rest := page["metadata"].get("continue")):
                 return Listing(items=tuple(items), resource_version=page["metadata"]["resourceVersion"])
@@ -104,7 +104,7 @@ class KubeClient:
             Unavailable: it may have been made nevertheless.
         """
         path = resource.path(body["metadata"].get("namespace", ""))
-        return await self._object(
+        return await self._calls.object(
             Call(verb="create", path=path, query=self._writing(dry_run), body=body, repeatable=False)
         )
 
@@ -116,7 +116,7 @@ class KubeClient:
         """
         metadata = body["metadata"]
         path = resource.path(metadata.get("namespace", ""), metadata["name"], subresource)
-        return await self._object(Call(verb="update", path=path, query=self._writing(dry_run), body=body))
+        return await self._calls.object(Call(verb="update", path=path, query=self._writing(dry_run), body=body))
 
     async def patch(
         self,
@@ -133,7 +133,7 @@ class KubeClient:
         query = self._writing(dry_run) | ({"force": "true"} if how is Patch.APPLY else {})
         path = resource.path(namespace, name, subresource)
         repeatable = how is not Patch.JSON
-        return await self._object(
+        return await self._calls.object(
             Call(verb="patch", path=path, query=query, body=change, content_type=how, repeatable=repeatable)
         )
 
@@ -148,7 +148,7 @@ class KubeClient:
         conditions = _given(uid=uid, resourceVersion=resource_version)
         options = {"apiVersion": "v1", "kind": "DeleteOptions"} | ({"preconditions": conditions} if conditions else {})
         try:
-            await self._object(Call(verb="delete", path=resource.path(namespace, name), body=options))
+            await self._calls.object(Call(verb="delete", path=resource.path(namespace, name), body=options))
         except NotFound:
             return False
         return True
@@ -185,7 +185,7 @@ class KubeClient:
         """
         path = f"/apis/{group}"
         try:
-            served = {one["version"] for one in (await self._object(Call(verb="get", path=path)))["versions"]}
+            served = {one["version"] for one in (await self._calls.object(Call(verb="get", path=path)))["versions"]}
         except NotFound:
             served = set()
         for version in known:
@@ -198,12 +198,6 @@ class KubeClient:
             path=path,
             code=404,
         )
-
-    async def _object(self, call: Call) -> Object:
-        found = await self._calls.object(call)
-        if not isinstance(found, dict):
-            raise Unavailable(f"{call} was answered with something else than an object", verb=call.verb, path=call.path)
-        return found
 
     def _writing(self, dry_run: bool) -> dict[str, str]:
         return _given(fieldManager=self._agent, dryRun="All" if dry_run else "")

@@ -129,10 +129,11 @@ def test_a_redirect_is_no_success() -> None:
     assert refused(302, b"").code == 302
 
 
-def test_a_success_that_is_no_json_is_no_success() -> None:
-    error = refused(200, b"<html>log in here")
+@pytest.mark.parametrize("body", [b"<html>log in here", b'["a", "list"]', b"null", b"", b'{"cut": "off'])
+def test_a_success_that_is_no_json_object_is_no_success(body: bytes) -> None:
+    error = refused(200, body)
     assert isinstance(error, Unavailable)
-    assert "<html>log in here" in str(error)
+    assert f"something else than a JSON object: {body.decode() or 'nothing'}" in str(error)
 
 
 def test_a_watchs_error_event_is_a_refusal_too() -> None:
