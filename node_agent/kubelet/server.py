@@ -1,10 +1,12 @@
 """A gRPC server on a Unix socket that appears only when it is ready to answer."""
 
+import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -42,7 +44,7 @@ async def serving(
         finally:
             remove_own(path, own)
     finally:
-        await server.stop(grace)
+        await _whole(server.stop(grace))
         if hidden.is_socket():
             hidden.unlink(missing_ok=True)
 
@@ -59,7 +61,7 @@ async def _appear(server: aio.Server, hidden: Path, path: Path) -> FileIdentity 
     try:
         hidden.unlink(missing_ok=True)
         server.add_insecure_port(f"unix:{hidden}")
-        await server.start()
+        await _whole(server.start())
         os.chmod(hidden, 0o600)
         os.rename(hidden, path)
     except (OSError, RuntimeError) as error:
@@ -67,6 +69,19 @@ async def _appear(server: aio.Server, hidden: Path, path: Path) -> FileIdentity 
             f"cannot serve on {path}: {error}; does the folder exist, and may the agent write there?"
         ) from error
     return identity(path)
+
+
+async def _whole(step: Coroutine[Any, Any, None]) -> None:
+    """Take a step of grpc's to its end; being cancelled meanwhile takes effect afterwards.
+
+    Half a start breaks grpc's own loop, and its stop drops a cancellation that comes together with the end (it uses
+    ``wait_for``, which does so in Python 3.11).
+    """
+    task = asyncio.create_task(step)
+    try:
+        await asyncio.shield(task)
+    finally:
+        await task
 
 
 def remove_dead_sockets(folder: Path, prefix: str) -> None:

@@ -49,6 +49,39 @@ class SlowKubelet(FakeKubelet):
         return wire.Empty()
 
 
+async def test_a_server_that_is_cancelled_at_any_moment_of_its_start_ends_and_leaves_nothing(folder: Path) -> None:
+    async def serve() -> None:
+        async with served(folder / "s.sock"):
+            await asyncio.Event().wait()
+
+    for turns in range(12):
+        task = asyncio.create_task(serve())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not list(folder.iterdir())
+
+
+async def test_being_cancelled_at_any_moment_of_the_stop_is_not_lost(folder: Path) -> None:
+    async def serve(stops: asyncio.Event) -> None:
+        async with served(folder / "s.sock", grace=1):
+            stops.set()
+        await asyncio.sleep(5)
+
+    for turns in range(12):
+        stops = asyncio.Event()
+        task = asyncio.create_task(serve(stops))
+        await stops.wait()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        async with asyncio.timeout(2):
+            await asyncio.wait([task])
+        assert task.cancelled()
+
+
 async def test_the_socket_answers_while_the_block_runs_and_is_gone_afterwards(folder: Path) -> None:
     async with served(folder / "s.sock") as kubelet:
         await register(folder / "s.sock")
