@@ -9,7 +9,7 @@ from grpc import aio
 
 from node_agent.errors import KubeletError, RegistrationRefused
 from node_agent.kubelet.announcement import DEVICE_PLUGIN, Announcement, announced
-from node_agent.kubelet.embedded import RECEIVE_LIMIT, EmbeddedKubelet, ResourceView
+from node_agent.kubelet.embedded import EmbeddedKubelet, ResourceView
 from node_agent.kubelet.registration import KUBELET_SOCKET, register
 from node_agent.kubelet.server import serving
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
@@ -145,6 +145,9 @@ async def test_the_devices_of_an_ended_stream_stay_and_none_is_allocatable(
     assert (view.capacity, view.allocatable) == (4, 0)
 
 
+FOUR_MEBIBYTES = 4 * 1024 * 1024
+
+
 def list_of_bytes(size: int) -> tuple[wire.Device, ...]:
     """A list that takes exactly so many bytes on the wire."""
     listed = devices(*(f"{number:01000}" for number in range(size // 1100)), "x" * 1000)
@@ -160,11 +163,11 @@ def list_of_bytes(size: int) -> tuple[wire.Device, ...]:
 async def test_a_list_of_four_mebibytes_is_taken_and_one_byte_more_ends_the_stream(
     kubelet: EmbeddedKubelet, plugin: FakePlugin
 ) -> None:
-    largest = list_of_bytes(RECEIVE_LIMIT)
+    largest = list_of_bytes(FOUR_MEBIBYTES)
     plugin.devices.set(largest)
     await kubelet.until(RESOURCE, allocatable=len(largest))
 
-    plugin.devices.set(list_of_bytes(RECEIVE_LIMIT + 1))
+    plugin.devices.set(list_of_bytes(FOUR_MEBIBYTES + 1))
     view = await lost(kubelet)
     assert (view.capacity, view.allocatable, view.messages) == (len(largest), 0, 2)
 
