@@ -24,7 +24,7 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 
 # How often what the spec names is looked at again: soon while something is missing, seldom while all is well.
-SOON_SECONDS, SELDOM_SECONDS = 2.0, 30.0
+SOON_SECONDS, SELDOM_SECONDS = 2.0, 60.0
 
 log = Log(__name__)
 

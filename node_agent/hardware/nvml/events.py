@@ -17,7 +17,7 @@ from node_agent.hardware.provider import EventKind, HardwareEvent
 from node_agent.model.gpu import GpuUuid
 
 # A wait cannot be interrupted, so it is kept short: closing and re-opening the library wait for its end.
-WAIT_SECONDS = 0.5
+WAIT_SECONDS = 1.0
 
 # Beside Xids what may change the verdict on a GPU: each asks for another look at it. ECC errors that were corrected,
 # clocks and power states change all the time and are not asked for.
