@@ -9,13 +9,12 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from node_agent.deviceplugin.servicer import Servicer
 from node_agent.errors import KubeletError
 from node_agent.kit.backoff import pauses
-from node_agent.kit.latest import Latest
+from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.unix import FileIdentity, identity
 from node_agent.kubelet.registration import Phase, Registration
@@ -96,18 +95,19 @@ class DevicePluginServer:
 
     async def _lost(self, kubelet: Hashable, path: Path, own: FileIdentity | None, servicer: Servicer) -> str:
         """Wait until the registration is worth nothing any more; answers why."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(STREAM_SECONDS):
-                await _opened(servicer.streams)
-        while servicer.streams.value:
+        opened, deadline = False, time.monotonic() + STREAM_SECONDS
+        async for _ in changes(servicer.streams, every=lambda: LOOK_SECONDS):
+            opened = opened or servicer.streams.value > 0
+            if not servicer.streams.value and (opened or time.monotonic() > deadline):
+                break
             # While the kubelet's socket is missing nobody can register again, so the stream is held on to.
-            if (now := self._route.kubelet()) is not None:
-                if now != kubelet:
-                    return "the kubelet restarted"
-                if identity(path) != own:
-                    return "the plugin's socket was removed"
-            await asyncio.sleep(LOOK_SECONDS)
-        return "the kubelet closed its stream, or never opened one"
+            if (now := self._route.kubelet()) is None:
+                continue
+            if now != kubelet:
+                return "the kubelet restarted"
+            if identity(path) != own:
+                return "the plugin's socket was removed"
+        return "the kubelet closed its stream" if opened else "the kubelet opened no stream"
 
     def _stand(self, phase: Phase, detail: str, counts: bool = False) -> None:
         count = self.registration.value.count + counts
@@ -116,12 +116,6 @@ class DevicePluginServer:
 
 def _tries() -> Iterator[float]:
     return pauses(first=LOOK_SECONDS, longest=15.0)
-
-
-async def _opened(streams: Latest[int]) -> None:
-    async for count in streams.watch():
-        if count:
-            return
 
 
 def fresh_socket_name(resource: str) -> str:
