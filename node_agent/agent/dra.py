@@ -17,7 +17,7 @@ from node_agent.cdi.edits import NodeEdits
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.deviceplugin.selection import Selection
+from node_agent.deviceplugin.selection import Selection, names
 from node_agent.dra.claim_source import WatchedClaims, of_node
 from node_agent.dra.health import HealthFeed
 from node_agent.dra.metadata import Attributes
@@ -123,12 +123,16 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
 
 
 def _pool(around: Surroundings, withheld: Latest[Mapping[GpuUuid, str]]) -> PoolKeeper:
-    offers = around.selection.resource_of
+    offers, shareable = around.selection.resource_of, around.settings.shareable
     return PoolKeeper(
         inventory=around.inventory,
         health=around.health,
         withheld=withheld,
-        settings=PoolSettings(groups=around.settings.dra_groups, offers=lambda gpu: offers(gpu) is not None),
+        settings=PoolSettings(
+            groups=around.settings.dra_groups,
+            offers=lambda gpu: offers(gpu) is not None,
+            shares=lambda gpu: any(names(word, gpu) for word in shareable),
+        ),
     )
 
 

@@ -165,16 +165,20 @@ class AgentHealth(Section, frozen=True, kw_only=True):
     probe_interval: Interval = "5s"
 
 
-class AgentDevices(Section, frozen=True, kw_only=True):
-    """``agent.devices``: GPUs that are not offered: by UUID, index, name, or product with ``*`` for any part."""
+GpuWord = Annotated[
+    Annotated[int, Meta(ge=0)] | Annotated[str, Meta(min_length=1)],
+    Meta(description="an index, a UUID, a name or a product"),
+]
 
-    exclude: tuple[
-        Annotated[
-            Annotated[int, Meta(ge=0)] | Annotated[str, Meta(min_length=1)],
-            Meta(description="an index, a UUID, a name or a product"),
-        ],
-        ...,
-    ] = ()
+
+class AgentDevices(Section, frozen=True, kw_only=True):
+    """``agent.devices``: GPUs by UUID, index, name, or product with ``*`` for any part.
+
+    Those in ``exclude`` are not offered. Those in ``shareable`` may be had by several claims at once.
+    """
+
+    exclude: tuple[GpuWord, ...] = ()
+    shareable: tuple[GpuWord, ...] = ()
 
 
 class AgentFrontDoors(Section, frozen=True, kw_only=True):
@@ -185,8 +189,10 @@ class AgentFrontDoors(Section, frozen=True, kw_only=True):
 
 
 class AgentDra(Section, frozen=True, kw_only=True):
-    """``agent.dra``: claims. ``groups`` publishes close GPUs as devices of their own, ``metadata`` gives pods a file that
-    says which devices they have, at the cost of a write at each preparation."""
+    """``agent.dra``: claims. ``groups`` publishes close GPUs as devices of their own.
+
+    ``metadata`` gives pods a file that says which devices they have, at the cost of a write at each preparation.
+    """
 
     groups: bool = False
     metadata: bool = False

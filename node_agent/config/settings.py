@@ -77,7 +77,7 @@ class Settings:
 
     ``dra`` is ``auto`` where it depends on whether the API server can be reached, by ``kubeconfig`` or from inside the
     cluster. ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same.
-    ``exclude`` names GPUs by UUID, index, name or product.
+    ``exclude`` and ``shareable`` name GPUs by UUID, index, name or product.
     """
 
     node_name: str = ""
@@ -85,6 +85,7 @@ class Settings:
     registration: Literal["socket", "watcher", "auto"] = "auto"
     http_address: tuple[str, int] | None = None
     exclude: tuple[str, ...] = ()
+    shareable: tuple[str, ...] = ()
     resources: tuple[Rename, ...] = ()
     device_list_strategies: tuple[str, ...] = ("cdi-cri",)
     device_id_strategy: Literal["uuid", "index"] = "uuid"
@@ -114,6 +115,7 @@ def settings(file: File) -> Settings:
         registration=agent.registration,
         http_address=_address(agent.http.address),
         exclude=tuple(str(one) for one in agent.devices.exclude),
+        shareable=tuple(str(one) for one in agent.devices.shareable),
         resources=tuple(
             Rename(pattern=rule.pattern, resource=resource_name(rule.name)) for rule in file.resources.gpus
         ),

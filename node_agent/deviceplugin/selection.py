@@ -37,7 +37,7 @@ class Selection:
 
     def resource_of(self, gpu: Gpu) -> str | None:
         """The resource that a GPU is offered as; None where it is left out."""
-        if any(_names(word, gpu) for word in self.exclude):
+        if any(names(word, gpu) for word in self.exclude):
             return None
         return next((rule.resource for rule in self.rules if rule.matches(gpu)), GPU_RESOURCE)
 
@@ -48,5 +48,6 @@ def matches(pattern: str, text: str) -> bool:
     return re.fullmatch(expression, text, re.IGNORECASE | re.DOTALL) is not None
 
 
-def _names(word: str, gpu: Gpu) -> bool:
+def names(word: str, gpu: Gpu) -> bool:
+    """Whether a word of the configuration means this GPU: by UUID, index, stable name or product pattern."""
     return word in (gpu.uuid, str(gpu.index), gpu.name) or matches(word, gpu.product)

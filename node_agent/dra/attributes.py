@@ -87,14 +87,20 @@ def gpu_capacity(gpu: Gpu) -> dict[str, Capacity]:
 
 
 def shared_capacity(gpu: Gpu) -> dict[str, Capacity]:
-    """The same for a GPU that several claims may share: each takes what it asks for, by default all of it."""
-    steps = ((MEMORY, gpu.memory, _MIB, size), (MULTIPROCESSORS, gpu.multiprocessors, 1, count))
+    """The same for a GPU that several claims may share: each takes what it asks for.
+
+    Who does not say how much memory it wants has all of it, and so the GPU for itself. Who says that, but not how many
+    multiprocessors, is counted with one: most want to share these, not to divide them.
+    """
     capacity = gpu_capacity(gpu)
-    for name, total, step, spelled in steps:
+    for name, total, step, spelled, takes_all in (
+        (MEMORY, gpu.memory, _MIB, size, True),
+        (MULTIPROCESSORS, gpu.multiprocessors, 1, count, False),
+    ):
         # The API wants room for one step above the least; and what could not be asked for in parts goes as a whole.
         if total and total >= 2 * step:
             limits = {"min": spelled(step), "step": spelled(step)}
-            policy = {"default": spelled(total - total % step), "validRange": limits}
+            policy = {"default": spelled(total - total % step if takes_all else step), "validRange": limits}
             capacity[name] = {**capacity[name], "requestPolicy": policy}
     return capacity
 

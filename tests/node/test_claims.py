@@ -3,6 +3,7 @@
 The agent has the rights of the shipped manifests and no others, and its device classes are theirs.
 """
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -46,7 +47,9 @@ def cluster(node: RealNode) -> RealNode:
     return node
 
 
-def start(node: RealNode, *, groups: bool = False, device_plugin: bool = True, name: str = "agent") -> Program:
+def start(
+    node: RealNode, *, groups: bool = False, device_plugin: bool = True, shareable: str = "", name: str = "agent"
+) -> Program:
     """Start the agent with its service account's token, bound to a pod of this node as a DaemonSet's is."""
     manifest = busybox_pod(f"identity-{name}", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE
@@ -56,7 +59,8 @@ def start(node: RealNode, *, groups: bool = False, device_plugin: bool = True, n
         "agent": {
             "kubeconfig": str(kubeconfig),
             "frontDoors": {"dra": True, "devicePlugin": device_plugin},
-            "dra": {"groups": groups},
+            "dra": {"groups": groups, "metadata": True},
+            "devices": {"shareable": [shareable] if shareable else []},
         }
     }
     agent = agents.launch(node, settings, name=name)
@@ -187,6 +191,30 @@ def test_a_claims_status_and_the_pods_metadata_say_which_gpus_it_has(cluster: Re
     entries = wait_until("the claim's status tells its devices", told)
     assert sorted(entry["device"] for entry in entries) == sorted(names)
     assert {entry["conditions"][0]["status"] for entry in entries} == {"True"}
+
+
+def test_the_pod_finds_its_devices_in_a_metadata_file(cluster: RealNode, agent: Program) -> None:
+    pod, names = run(cluster, "reads", 2)
+    path = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/reads/gpus/{DRIVER}-metadata.json"
+    document = json.loads(cluster.pods.execute(pod, ["cat", path]))
+    told = document["requests"][0]["devices"]
+    assert sorted(device["name"] for device in told) == sorted(names)
+    assert all("uuid" in device["attributes"] for device in told)
+
+
+def test_two_claims_share_a_gpu_by_parts_of_its_memory_where_it_is_shareable(cluster: RealNode) -> None:
+    start(cluster, shareable="gpu-3")
+    only = [{"cel": {"expression": f'device.allowMultipleAllocations && device.driver == "{DRIVER}"'}}]
+    shares = []
+    for name in ("half", "rest"):
+        _, devices_of = run(cluster, name, selectors=only, capacity={"requests": {"memory": "60Gi"}})
+        results = cluster.api.get("ResourceClaim", name)["status"]["allocation"]["devices"]["results"]
+        shares.append((devices_of, results[0]["shareID"]))
+    assert [names for names, _ in shares] == [["gpu-3"], ["gpu-3"]]
+    assert shares[0][1] != shares[1][1]
+    cluster.api.create(claim("too-much", selectors=only, capacity={"requests": {"memory": "60Gi"}}))
+    cluster.api.create(pod_with("too-much", "too-much"))
+    assert "cannot allocate all claims" in cluster.pods.why_pending("too-much")
 
 
 def test_slices_are_back_within_two_seconds_of_a_kubelet_restart(cluster: RealNode, agent: Program) -> None:

@@ -213,7 +213,7 @@ def test_a_gpu_that_is_not_shared_has_no_policy() -> None:
     assert all(each.keys() == {"value"} for each in gpu_capacity(known()).values())
 
 
-def test_a_share_that_asks_for_nothing_gets_all_of_a_shared_gpu() -> None:
+def test_a_share_that_asks_for_nothing_gets_all_memory_and_shares_the_multiprocessors() -> None:
     assert shared_capacity(known()) == {
         "memory": {
             "value": "143771Mi",
@@ -221,7 +221,7 @@ def test_a_share_that_asks_for_nothing_gets_all_of_a_shared_gpu() -> None:
         },
         "multiprocessors": {
             "value": "132",
-            "requestPolicy": {"default": "132", "validRange": {"min": "1", "step": "1"}},
+            "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
         },
     }
 
