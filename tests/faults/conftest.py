@@ -142,13 +142,16 @@ class Place:
                     return found
                 await asyncio.sleep(0.02)
 
-    async def ready(self, expected: bool = True) -> str:
-        """Wait until the agent says that it is ready, or not; answers its words."""
+    async def ready(self) -> None:
+        """Wait until the agent says that it is ready."""
         async with asyncio.timeout(PATIENCE):
-            while True:
-                code, text = await self.ask("/readyz")
-                if (code == 200) is expected:
-                    return text
+            while (await self.ask("/readyz"))[0] != 200:
+                await asyncio.sleep(0.02)
+
+    async def trouble(self, words: str) -> None:
+        """Wait until the agent says that it is not ready, and why, in these words."""
+        async with asyncio.timeout(PATIENCE):
+            while words not in (found := await self.ask("/readyz"))[1] or found[0] != 503:
                 await asyncio.sleep(0.02)
 
     @property

@@ -27,7 +27,7 @@ async def test_a_card_without_events_is_healthy_and_said_to_be_unmonitored(
         assert found.health == "healthy"
         assert not (await l4.status_of(0)).causes
         assert l4.view.allocatable == 2
-        assert await l4.ready() == "ready\n"
+        await l4.ready()
         await asyncio.sleep(0.5)
 
     said = [line for line in lines(caplog, "health cause opened") if line["reason"] == "not-monitored"]
@@ -70,7 +70,7 @@ async def test_an_agent_whose_listener_never_started_offers_nothing_and_is_not_r
         await h200.causes(0, "events-failed")
         assert "nvmlEventSetCreate" in (await h200.status_of(0)).causes[0].message
         assert h200.view.allocatable == 0
-        assert "nvidia.com/gpu" in await h200.ready(False)
+        await h200.trouble("nvidia.com/gpu")
 
         h200.node.faults.clear()
         await h200.allocatable(8)

@@ -16,7 +16,7 @@ async def test_a_gpu_that_is_well_again_comes_back_in_the_same_stream(h200: Plac
 
         assert h200.view.registrations == 1
         assert not (await h200.status_of(2)).causes
-        assert await h200.ready() == "ready\n"
+        await h200.ready()
 
 
 async def test_a_gpu_stays_out_while_the_driver_asks_for_a_reset_and_no_longer(h200: Place) -> None:

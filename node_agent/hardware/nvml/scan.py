@@ -83,19 +83,21 @@ _MODES = {
 
 
 def scan(session: Session) -> Scan:
-    """All GPUs that can be worked on. A driver that went away since the last look is opened anew once.
+    """All GPUs that can be worked on.
 
     Raises:
-        DriverUnavailable: nothing can be asked.
+        DriverUnavailable: nothing can be asked, or the driver went away since the last look. Even where it is there
+            again it may be another version with other device numbers, so that all that was made of the old one is out
+            of use until the next look.
     """
     session.ensure_open()
     try:
         return _look(session)
     except DriverUnavailable:
-        # Most often the driver was reloaded underneath and is there again: nobody needs to hear of that.
         session.close()
+        # Opened anew for the next look. A driver that is still away says here why.
         session.ensure_open()
-        return _look(session)
+        raise
 
 
 def partition_mode(calls: Calls, handle: Handle) -> PartitionMode:

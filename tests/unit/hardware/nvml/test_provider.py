@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.errors import DeviceLost, HardwareError
+from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError
 from node_agent.hardware.nvml import provider as nvml_provider
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.provider import EventKind, HardwareEvent
@@ -161,6 +161,8 @@ async def test_a_driver_reloaded_underneath_ends_the_subscription_and_takes_a_ne
     node.faults.driver("loaded", version="590.48.01")
     with pytest.raises(HardwareError):
         await asyncio.wait_for(nvml.events.next(), 5)
+    with pytest.raises(DriverUnavailable):
+        await nvml.discovery.scan()
     assert (await nvml.discovery.scan()).driver == DriverInfo(version="590.48.01", cuda="13.0", library="13.590.48.01")
     assert await nvml.events.subscribe(uuids) == {}
     node.faults.xid(2, 79)
@@ -175,6 +177,8 @@ async def test_opening_the_library_anew_waits_for_the_wait_for_events(
     waiting = asyncio.create_task(nvml.events.next())
     await until_busy(nvml, "nvmlEventSetWait_v2")
     node.faults.fail("nvmlDeviceGetCount_v2", "UNINITIALIZED", times=1)
+    with pytest.raises(DriverUnavailable):
+        await nvml.discovery.scan()
     assert len((await nvml.discovery.scan()).gpus) == 8
     with pytest.raises(HardwareError, match="subscribe again"):
         await asyncio.wait_for(waiting, 5)
