@@ -77,7 +77,10 @@ class DevicePluginServer:
 
     async def _session(self) -> str:
         """One registration from the socket to its end; answers why it ended."""
-        self._route.folder.mkdir(mode=0o750, exist_ok=True)
+        try:
+            self._route.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
+        except OSError as error:
+            raise KubeletError(f"cannot make {self._route.folder}: {error.strerror}") from error
         path = self._route.folder / fresh_socket_name(self._resource)
         servicer = self._servicer()
         async with serving(path, lambda server: rpc.add_DevicePluginServicer_to_server(servicer, server)):

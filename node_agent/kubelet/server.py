@@ -86,7 +86,8 @@ async def _whole(step: Coroutine[Any, Any, None]) -> None:
 
 def remove_dead_sockets(folder: Path, prefix: str) -> None:
     """Remove the sockets ``prefix*.sock`` that a killed agent left behind; those of a living one answer and stay."""
-    for path in folder.glob(f"{prefix}*.sock"):
+    # A kill between bind and rename leaves the hidden name.
+    for path in (*folder.glob(f"{prefix}*.sock"), *folder.glob(f".{prefix}*.sock")):
         with socket.socket(socket.AF_UNIX) as probe:
             try:
                 probe.connect(str(path))

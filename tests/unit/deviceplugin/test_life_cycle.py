@@ -227,6 +227,7 @@ def test_only_the_sockets_of_dead_agents_are_removed(tmp_path: Path) -> None:
     with bound("node-agent-gpu-1.sock"), bound("other.sock"):
         bound("node-agent-gpu-2.sock").close()
         bound("stranger.sock").close()
+        bound(".node-agent-gpu-3.sock").close()
         remove_dead_sockets(tmp_path, SOCKET_PREFIX)
         left = sorted(path.name for path in tmp_path.iterdir())
 
