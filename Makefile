@@ -4,7 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-gpu check format bench protos lock clean
+.PHONY: help demo test test-node test-skew test-gpu check format bench protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,9 @@ test: $(READY) ## the tests that need neither a GPU nor a cluster
 test-node: $(READY) ## the tests on a real Kubernetes node, built and started here (Go, root)
 	$(BIN)/python -m tests.node.rig build
 	$(BIN)/python -m pytest -m node tests/node $(ARGS)
+
+test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (Go, root; builds it once, some 12 minutes)
+	$(BIN)/python -m pytest -m skew tests/node/test_skew.py $(ARGS)
 
 test-gpu: $(READY) ## the tests on real GPUs (NVIDIA driver)
 	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)

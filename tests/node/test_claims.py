@@ -36,15 +36,20 @@ def shipped(*files: str) -> list[Object]:
     return found
 
 
-@pytest.fixture
-def cluster(node: RealNode) -> RealNode:
-    """The node with namespace, rights, policy and classes as shipped."""
+def prepare_cluster(node: RealNode) -> RealNode:
+    """Make namespace, rights, policy and classes as shipped."""
     if node.api.find("Namespace", NAMESPACE) is None:
         # It outlives the test: a namespace takes its time to go, and the next test needs it again.
         node.api.request("POST", "/api/v1/namespaces", *shipped("namespace.yaml"))
     for one in shipped("rbac.yaml", "policy.yaml", "deviceclasses.yaml"):
         node.api.create(one)
     return node
+
+
+@pytest.fixture
+def cluster(node: RealNode) -> RealNode:
+    """The node with namespace, rights, policy and classes as shipped."""
+    return prepare_cluster(node)
 
 
 def start(

@@ -61,16 +61,22 @@ class Module:
         partial.rename(path)
 
 
-KUBERNETES = Module(
-    folder="kubernetes",
-    project="k8s.io/kubernetes",
-    programs={
-        name: f"k8s.io/kubernetes/cmd/{name}"
-        for name in ("kube-scheduler", "kubelet", "kube-controller-manager", "kube-apiserver")
-    },
-    version_flags=f"-X {KUBE_VERSION}.gitVersion={{version}} -X {KUBE_VERSION}.gitMajor={{major}} "
-    f"-X {KUBE_VERSION}.gitMinor={{minor}} -X {KUBE_VERSION}.gitTreeState=clean",
-)
+def _kubernetes(folder: str) -> Module:
+    return Module(
+        folder=folder,
+        project="k8s.io/kubernetes",
+        programs={
+            name: f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-scheduler", "kubelet", "kube-controller-manager", "kube-apiserver")
+        },
+        version_flags=f"-X {KUBE_VERSION}.gitVersion={{version}} -X {KUBE_VERSION}.gitMajor={{major}} "
+        f"-X {KUBE_VERSION}.gitMinor={{minor}} -X {KUBE_VERSION}.gitTreeState=clean",
+    )
+
+
+KUBERNETES = _kubernetes("kubernetes")
+# The oldest that the agent serves claims on; built by its own tests only.
+KUBERNETES_1_34 = _kubernetes("kubernetes-1.34")
 ETCD = Module(folder="etcd", project="go.etcd.io/etcd/server/v3", programs={"etcd": "go.etcd.io/etcd/server/v3"})
 CONTAINERD_PROJECT = "github.com/containerd/containerd/v2"
 CONTAINERD = Module(
@@ -79,14 +85,14 @@ CONTAINERD = Module(
     programs={name: f"{CONTAINERD_PROJECT}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     version_flags=f"-X {CONTAINERD_PROJECT}/version.Version={{bare}}",
 )
-ALL = (KUBERNETES, ETCD, CONTAINERD)
 
 
-def build_all() -> dict[str, Path]:
+def build_all(kubernetes: Module = KUBERNETES) -> dict[str, Path]:
     """Build what is missing, one process at a time; returns each program's path by its name."""
+    modules = (kubernetes, ETCD, CONTAINERD)
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        for module in ALL:
+        for module in modules:
             module.build()
-    return {program: module.target / program for module in ALL for program in module.programs}
+    return {program: module.target / program for module in modules for program in module.programs}

@@ -46,7 +46,7 @@ class RealNode:
 
     ``feature_gates`` go to every component, ``runtime_config`` to the API server (``resource.k8s.io/v1beta1: True``),
     ``kubelet_settings`` into the KubeletConfiguration, over the rig's own, again at each start of the kubelet.
-    ``started_in`` is how many seconds it took.
+    ``kubernetes`` is the release to run. ``started_in`` is how many seconds it took.
 
     ``machine`` runs programs on the node, ``api`` talks to the API server as an administrator, ``pods`` does what tests
     do with pods. The folders are where a test finds them, and valid on the node too.
@@ -63,8 +63,10 @@ class RealNode:
         feature_gates: Mapping[str, bool] | None = None,
         runtime_config: Mapping[str, bool] | None = None,
         kubelet_settings: Mapping[str, Any] | None = None,
+        kubernetes: binaries.Module = binaries.KUBERNETES,
     ) -> None:
         self.name = HOSTNAME
+        self._kubernetes = kubernetes
         self.kubelet_settings = dict(kubelet_settings or {})
         self._options = {
             "feature_gates": feature_gates or {},
@@ -75,7 +77,7 @@ class RealNode:
 
     def __enter__(self) -> Self:
         packages.ensure()
-        programs = binaries.build_all()
+        programs = binaries.build_all(self._kubernetes)
         started = time.monotonic()
         folders = {str(path.parent) for path in programs.values()}
         with contextlib.ExitStack() as opened:
