@@ -26,7 +26,8 @@ from node_agent.kit import unix
 LONGEST_LINE = 64 * 1024
 # Long enough for a busy machine, short enough for a test that waits for nobody.
 TIMEOUT_SECONDS = 5.0
-POLL_SECONDS = 0.1
+# Between looks at whether to stop, of which none is needed: whoever stops the server wakes it.
+NEVER = 86400.0
 
 
 class ControlServer:
@@ -51,13 +52,12 @@ class ControlServer:
             raise SimulationError(f"cannot listen on {self._path}: {error}") from error
         # Another server may take over the path later; only the own socket is removed at the end.
         self._own = unix.identity(self._path)
-        threading.Thread(
-            target=self._server.serve_forever, args=(POLL_SECONDS,), name="simulated-node", daemon=True
-        ).start()
+        threading.Thread(target=self._server.serve_forever, args=(NEVER,), name="simulated-node", daemon=True).start()
 
     def stop(self) -> None:
         """Answer what was asked, then remove the socket."""
         if self._server:
+            self._server.wake()
             self._server.shutdown()
             self._server.server_close()
             unix.remove_own(self._path, self._own)
@@ -98,6 +98,10 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     def __init__(self, path: Path, faults: Faults) -> None:
         self.faults = faults
         super().__init__(os.fspath(path), _Conversation)
+
+    def wake(self) -> None:
+        """Let the wait for connections end; there will be no more."""
+        self.socket.shutdown(socket.SHUT_RDWR)
 
     def server_bind(self) -> None:
         # A socket's own mode becomes that of its file: there is no moment at which others could connect.
