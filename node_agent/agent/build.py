@@ -142,7 +142,7 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: L
     limits = LimitDoor(
         ledger=ledger,
         held=partial(held_devices, paths.kubelet_dir / podresources.SOCKET),
-        gpu_of=lambda _, device: GpuUuid(device) if device in keeper.inventory.value.by_uuid else None,
+        gpu_of=partial(_gpu_of, _selection(settings)),
     )
     plugins = (
         _plugins(settings, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
@@ -203,6 +203,11 @@ def _plugins(
 def _selection(settings: Settings) -> Selection:
     rules = [Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources]
     return Selection(exclude=settings.exclude, rules=rules)
+
+
+def _gpu_of(selection: Selection, resource: str, device: str) -> GpuUuid | None:
+    """The GPU of a device that a pod holds, whether or not the driver lists it at the moment: the pod holds it."""
+    return GpuUuid(device) if resource in selection.resources else None
 
 
 def _route(settings: Settings) -> Route:
