@@ -36,10 +36,15 @@ def run(
 
 
 async def work(settings: "Settings", stat: Callable[[Path], Any]) -> None:
-    """Run the agent until a signal ends it."""
-    from node_agent.agent.build import built
+    """Run the agent until a signal ends it, be it while it still waits for the agent before it."""
     from node_agent.kit.tasks import running
 
-    # Who is told to end while it starts must hear it, too.
-    async with running(told_to_end()) as told, built(settings, stat) as agent, running(agent.run()) as working:
-        await asyncio.wait([told, working], return_when=asyncio.FIRST_COMPLETED)
+    async with running(told_to_end()) as told, running(_serve(settings, stat)) as serving:
+        await asyncio.wait([told, serving], return_when=asyncio.FIRST_COMPLETED)
+
+
+async def _serve(settings: "Settings", stat: Callable[[Path], Any]) -> None:
+    from node_agent.agent.build import built
+
+    async with built(settings, stat) as agent:
+        await agent.run()
