@@ -74,6 +74,7 @@ class Place:
         """The agent at work beside the kubelet, which has all GPUs of the node allocatable when the block begins."""
         async with self.kubelet.running(), self.agent(settings) as agent:
             await self.allocatable(len(self.node.profile.gpus))
+            await until(lambda: agent.ledger.trouble is None)
             yield agent
 
     def uuid(self, gpu: int) -> str:

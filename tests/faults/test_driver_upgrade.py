@@ -13,11 +13,10 @@ from tests.faults.conftest import Place, until
 NEW = "570.124.06"
 
 
-async def watch(place: Place, broken: list[list[str]]) -> None:
+async def watch(place: Place, missing: list[list[str]]) -> None:
     """Note what is missing of the spec at every moment at which the kubelet has a GPU to give out."""
     async for _ in place.kubelet.resources.watch():
-        if place.view.healthy:
-            broken.append(place.files_missing_of_spec())
+        missing += [place.files_missing_of_spec()] if place.view.healthy else []
 
 
 async def test_a_driver_that_is_upgraded_step_by_step_is_followed(h200: Place) -> None:
