@@ -1,11 +1,10 @@
 """The running agent: its services, and the one status that they add up to."""
 
-import importlib.metadata
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
+from node_agent import __version__
 from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.names import KIND, file_name
@@ -38,7 +37,7 @@ class Agent:
     def status(self) -> Status:
         stalled = self.keeper.stalled
         return status(
-            version=version(),
+            version=__version__,
             node=self.settings.node_name,
             started=self.started,
             inventory=self.keeper.inventory.value,
@@ -64,12 +63,6 @@ class Agent:
             ServiceStatus(name=name, condition=state.condition, restarts=state.restarts, trouble=state.trouble)
             for name, state in self.supervisor.states.value.items()
         ]
-
-
-@cache
-def version() -> str:
-    """Of this package, as installed; read once, since probes ask for the status every few seconds."""
-    return importlib.metadata.version("gpu-node-agent")
 
 
 def _resource(plugin: DevicePlugin) -> ResourceStatus:

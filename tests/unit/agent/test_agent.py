@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.agent.agent import Agent, version
+from node_agent import __version__
+from node_agent.agent.agent import Agent
 from node_agent.agent.build import built
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
@@ -32,7 +33,7 @@ async def test_an_agent_at_work_tells_its_gpus_its_resource_its_spec_and_its_ser
     async with place.kubelet.running(), place.agent() as agent:
         view = await place.kubelet.until(RESOURCE, allocatable=8)
         found = await status_when(agent, lambda status: status.ready)
-    assert (found.version, found.node, found.driver, found.cuda) == (version(), "node-a", "580.95.05", "13.0")
+    assert (found.version, found.node, found.driver, found.cuda) == (__version__, "node-a", "580.95.05", "13.0")
     assert began - 5 <= found.started <= time.time()
     assert {gpu.uuid for gpu in found.gpus} == view.devices.keys()
     (resource,) = found.resources
