@@ -184,9 +184,14 @@ class Ledger:
         return await waiting.answer
 
     async def _work_off(self) -> None:
-        while self._queue:
-            batch, self._queue = self._queue, []
-            await self._make([waiting for waiting in batch if not waiting.answer.done()])
+        batch: list[_Waiting] = []
+        try:
+            while self._queue:
+                batch, self._queue = self._queue, []
+                await self._make([waiting for waiting in batch if not waiting.answer.done()])
+        finally:
+            for waiting in (*batch, *self._queue):
+                waiting.settle(StateError("the ledger was closed before this was written; it may have been, or not"))
 
     async def _make(self, batch: list[_Waiting]) -> None:
         """Make the changes of a batch in their order, each on what those before it have made, and write once."""

@@ -173,6 +173,30 @@ async def test_a_caller_that_is_gone_takes_nobody_elses_change_with_it(checkpoin
         assert set(ledger.grants.value) == {uid_of("gone"), uid_of("stays")}
 
 
+async def test_the_end_of_the_ledger_waits_for_the_write_that_is_under_way(checkpoint: FakeCheckpoint) -> None:
+    async with ledger_of(checkpoint) as ledger:
+        checkpoint.gate.clear()
+        call = asyncio.create_task(ledger.reserve(grant("a", 0)))
+        await asyncio.sleep(0.01)
+        asyncio.get_running_loop().call_later(0.05, checkpoint.gate.set)
+    assert (await call).holder == holder("a")
+    assert checkpoint.lock()
+    checkpoint.unlock()
+
+
+async def test_a_disk_that_hangs_does_not_keep_the_ledger_from_ending(
+    checkpoint: FakeCheckpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("node_agent.allocation.ledger.GRACE_SECONDS", 0.02)
+    async with ledger_of(checkpoint) as ledger:
+        checkpoint.gate.clear()
+        call = asyncio.create_task(ledger.reserve(grant("a", 0)))
+        await asyncio.sleep(0.01)
+        asyncio.get_running_loop().call_later(0.1, checkpoint.gate.set)
+    with pytest.raises(StateError, match="closed"):
+        await call
+
+
 async def test_what_is_not_worth_a_write_is_held_at_once_and_written_with_the_next_change(
     checkpoint: FakeCheckpoint, tmp_path: Path
 ) -> None:

@@ -1,5 +1,6 @@
 """A step is written down before it begins, and undone whatever happens after that."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.unit.allocation.support import (
     FAILURE,
     LEDGER,
     FakeStep,
+    allocated,
     claim,
     grant,
     node,
@@ -95,6 +97,13 @@ async def test_what_a_step_adds_reaches_the_container_also_after_a_restart(tmp_p
         assert device["containerEdits"]["env"] == ["SETTING=before a"]
 
 
+async def test_a_device_with_admin_access_gets_nothing_of_a_step(tmp_path: Path) -> None:
+    async with node(tmp_path, FakeStep(tmp_path)) as n:
+        await n.preparer.prepare(claim("a", allocated("gpu-0", admin=True), "gpu-1"), DEVICES)
+        devices = json.loads(n.spec_of("a").read_bytes())["devices"]
+        assert [each["containerEdits"].get("env") for each in devices] == [None, ["SETTING=before a"]]
+
+
 async def test_an_undo_gets_the_notes_of_its_step(tmp_path: Path) -> None:
     step = FakeStep(tmp_path)
     async with node(tmp_path, step) as n:
@@ -157,7 +166,7 @@ async def test_while_a_claim_is_prepared_again_its_gpus_are_never_free(tmp_path:
                 if grants[uid_of("a")].state is State.PREPARED:
                     return
 
-        watcher = __import__("asyncio").create_task(watch())
+        watcher = asyncio.create_task(watch())
         await n.preparer.prepare(CLAIM, DEVICES)
         await watcher
         assert all(seen)
@@ -172,9 +181,7 @@ async def test_the_step_of_another_version_is_left_and_said_and_keeps_no_pod_fro
     async with node(tmp_path, told=False) as n:
         await n.preparer.unprepare(CLAIM.uid)
         assert dict(n.ledger.grants.value) == {}
-    assert "step of another version of the agent cannot be undone step=of-the-future" in caplog.text or (
-        "of-the-future" in str([record.__dict__ for record in caplog.records])
-    )
+    assert "step of another version of the agent cannot be undone" in caplog.text
 
 
 async def test_a_grant_without_steps_costs_no_write_to_undo(tmp_path: Path) -> None:

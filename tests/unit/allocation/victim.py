@@ -1,6 +1,7 @@
-"""A process to be killed: prepares and unprepares claims without end, and says what it was answered.
+"""A process to be killed: prepares and unprepares claims without end, and says before and after each call which.
 
-Run as ``python -m tests.unit.allocation.victim FOLDER SEED``. Each line is ``prepared NAME`` or ``unprepared NAME``.
+Run as ``python -m tests.unit.allocation.victim FOLDER SEED``. A line is ``preparing NAME``, ``prepared NAME``,
+``unpreparing NAME`` or ``unprepared NAME``.
 """
 
 import asyncio
@@ -15,12 +16,12 @@ async def work(folder: Path, seed: int) -> None:
     choice = random.Random(seed)
     step = FakeStep(folder)
     async with node(folder, step) as n:
-        say("open")
         while True:
             name = f"c{choice.randrange(4)}"
             one = claim(name, f"gpu-{name[1:]}")
             step.for_all = name in ("c0", "c1")
             if n.ledger.grant_of(one.uid) is None:
+                say(f"preparing {name}")
                 await n.preparer.prepare(one, DEVICES)
                 say(f"prepared {name}")
             else:
