@@ -6,11 +6,16 @@ form of the lines; ``Steady`` keeps a lasting trouble down to a few lines a minu
 
 import json
 import logging
+import re
 import sys
 import time
 from typing import IO, Any
 
 FACTS = "facts"
+
+# What a word of a text line may hold without quotes, and the two ways to quote.
+_PLAIN = re.compile('[^ "=]+')
+_QUOTED, _ESCAPED = json.JSONEncoder(ensure_ascii=False).encode, json.JSONEncoder().encode
 
 
 class Log:
@@ -37,7 +42,11 @@ class Log:
 
     def _write(self, level: int, event: str, facts: dict[str, Any], traceback: bool = False) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, event, extra={FACTS: facts}, exc_info=traceback)
+            # Not by Logger.log, which takes as long again to find the caller's line, and no form of ours shows that.
+            error = sys.exc_info() if traceback else None
+            record = logging.LogRecord(self._logger.name, level, "", 0, event, None, error)
+            record.__dict__[FACTS] = facts
+            self._logger.handle(record)
 
 
 class Steady:
@@ -102,9 +111,9 @@ def _word(value: object) -> str:
     if isinstance(value, (list, tuple)):
         value = ",".join(str(item) for item in value)
     text = str(value)
-    printable = text.isprintable()
-    plain = text and printable and not any(c in text for c in ' "=')
-    return text if plain else json.dumps(text, ensure_ascii=not printable)
+    if not text.isprintable():
+        return _ESCAPED(text)
+    return text if _PLAIN.fullmatch(text) else _QUOTED(text)
 
 
 def configure(level: str = "info", form: str = "text", stream: IO[str] | None = None) -> None:
@@ -112,6 +121,8 @@ def configure(level: str = "info", form: str = "text", stream: IO[str] | None = 
 
     ``level`` is for the agent's own lines; libraries are heard from warnings up.
     """
+    # No line shows these, and each line would ask for them.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     target = logging.StreamHandler(stream or sys.stderr)
     target.setFormatter({"text": _Text, "json": _Json}[form]())
     logging.basicConfig(level=logging.WARNING, handlers=[target], force=True)

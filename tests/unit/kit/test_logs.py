@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -140,14 +140,15 @@ def test_lines_of_other_libraries_get_the_same_form() -> None:
     assert after_time(stream.getvalue()) == "WARNING took 2.0 seconds\n"
 
 
+@pytest.mark.parametrize("say", [log.exception, logging.getLogger("asyncio").exception], ids=["own", "library's"])
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_traceback_follows_or_goes_into_the_object(form: str) -> None:
+def test_a_traceback_follows_or_goes_into_the_object(form: str, say: Callable[[str], None]) -> None:
     stream = io.StringIO()
     configure("info", form, stream)
     try:
         raise ValueError("broken")
     except ValueError:
-        logging.getLogger("asyncio").exception("task failed")
+        say("task failed")
     text = stream.getvalue()
     if form == "json":
         assert json.loads(text)["traceback"].endswith("ValueError: broken")
