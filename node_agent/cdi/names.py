@@ -6,6 +6,7 @@ folder define resolves to neither. ``edits`` holds the values that carry these n
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 VENDOR = "node-agent.gpu.nvidia.com"
 CLASS_GPU = "gpu"
@@ -52,6 +53,7 @@ def check_device(device: str) -> str:
     return device
 
 
+@lru_cache(1024)
 def qualified(device: str, kind: str = KIND) -> str:
     """The qualified name of a device, such as ``node-agent.gpu.nvidia.com/gpu=0``. Raises ValueError as the checks."""
     return str(QualifiedName(kind=kind, device=device))
