@@ -83,7 +83,7 @@ class Mirror:
         """List where there is no place to go on from, and watch until the server ends it."""
         if not self._version:
             listing = await self._client.list(self._resource, **self._selection)
-            self._version = listing.resource_version
+            self._version, self._heard = listing.resource_version, time.monotonic()
             self.objects.set({key_of(item): _lean(item) for item in listing.items if self._keep(item)})
             self.synced.set(True)
         async with self._client.watch(self._resource, self._version, **self._selection) as events:

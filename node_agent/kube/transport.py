@@ -134,10 +134,15 @@ class Transport:
 
     async def _take(self) -> "_Connection | None":
         while self._idle:
-            connection = self._idle.pop()
-            if await connection.fresh():
+            connection, fresh = self._idle.pop(), False
+            try:
+                fresh = await connection.fresh()
+            finally:
+                # Also where the wait was cancelled: nobody else knows of it by now.
+                if not fresh:
+                    await connection.close()
+            if fresh:
                 return connection
-            await connection.close()
         return None
 
     async def _open(self) -> "_Connection":
