@@ -14,7 +14,7 @@ from typing import IO, Any
 FACTS = "facts"
 
 # What a word of a text line may hold without quotes, and the two ways to quote.
-_PLAIN = re.compile('[^ "=]+')
+_PLAIN = re.compile(r'[^ "=\\]+')
 _QUOTED, _ESCAPED = json.JSONEncoder(ensure_ascii=False).encode, json.JSONEncoder().encode
 
 

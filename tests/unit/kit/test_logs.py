@@ -50,6 +50,7 @@ def test_a_text_line_is_time_level_event_and_facts() -> None:
         ("two words", '"two words"'),
         ("a=b", '"a=b"'),
         ('say "hi"', r'"say \"hi\""'),
+        (r"C:\temp", r'"C:\\temp"'),
         ("two\nlines", r'"two\nlines"'),
         ("back\rhere", r'"back\rhere"'),
         ("\x1b[31mred", r'"\u001b[31mred"'),
