@@ -236,6 +236,8 @@ class ApiServer:
         task = asyncio.create_task(self._converse(reader, writer), name="connection of the fake API server")
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+        # One that is cancelled before it began closes nothing.
+        task.add_done_callback(lambda _: writer.transport.abort())
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         http = h11.Connection(h11.SERVER, max_incomplete_event_size=65536)
