@@ -98,34 +98,35 @@ class SlicePublisher:
         async with running(mirror.run(), name="mirror of the slices"):
             async for _ in changes(self._pool, mirror.objects):
                 await asyncio.sleep(SETTLE_SECONDS)
-                pool = self._pool.value
-                if pool is not None and not self._seems_true(pool, store, mirror):
-                    await self._make_true(pool, store)
+                if self._pool.value is not None and not self._seems_true(store, mirror):
+                    await self._make_true(store)
 
-    def _seems_true(self, pool: Pool, store: SliceStore, mirror: Mirror) -> bool:
-        """Whether this pool was published and nothing has changed since. A mirror may be behind: no is only a guess."""
-        if pool is not self._settled:
+    def _seems_true(self, store: SliceStore, mirror: Mirror) -> bool:
+        """Whether the pool was published and nothing has changed since. A mirror may be behind: no is only a guess."""
+        if self._pool.value is not self._settled:
             return False
-        return not mirror.synced.value or not self._writes(pool, store.seen(mirror.objects.value.values()))
+        return not mirror.synced.value or not self._writes(store.seen(mirror.objects.value.values()))
 
-    async def _make_true(self, pool: Pool, store: SliceStore) -> None:
+    async def _make_true(self, store: SliceStore) -> None:
         stored = await store.list()
-        if pool is self._settled and self._writes(pool, stored):
+        if self._pool.value is self._settled and self._writes(stored):
             log.warning("slices were changed by somebody else and are put right", node=self._node)
+            self._settled = None
             await self._keep_calm()
             self._tell(repairs=self.state.value.repairs + 1)
             stored = await store.list()
-        await self._meet_node(pool, stored, store)
+        await self._meet_node(stored, store)
         for _ in range(ROUNDS):
-            writes = self._writes(pool, stored)
+            writes = self._writes(stored)
             if not writes:
-                self._settle(pool, stored)
+                self._settle(stored)
                 return
             stored = await self._carried_out(writes, stored, store)
         raise KubeError(f"the slices of {self._node} change while they are written, or the server stores others")
 
-    def _writes(self, pool: Pool, stored: Objects) -> Writes:
-        wanted = self._wanted(pool)
+    def _writes(self, stored: Objects) -> Writes:
+        """What has to be written; always for the newest pool, whatever was wanted when it began."""
+        wanted = self._wanted
         times = {**self._times, **times_of(stored.values())}
         equal = {
             name: essence(with_times(wanted[name], times)) == essence(item)
@@ -135,15 +136,18 @@ class SlicePublisher:
         }
         return plan(wanted, stored, self._last, equal, times)
 
-    def _wanted(self, pool: Pool) -> Objects:
+    @property
+    def _wanted(self) -> Objects:
+        pool = self._pool.value
+        assert pool is not None, "nothing is looked at before the pool is known"
         return wanted_objects(without(pool.slices, self.state.value.missing), self._node, self._node_uid)
 
-    async def _meet_node(self, pool: Pool, stored: Objects, store: SliceStore) -> None:
+    async def _meet_node(self, stored: Objects, store: SliceStore) -> None:
         """Learn who owns the slices; again when some are gone, since a node that is made anew takes them with it."""
         if not stored:
             # All has to be written anyway: a chance to see what the server can do by now.
             self._tell(missing=frozenset(), not_kept=frozenset())
-        if not self._node_uid or self._wanted(pool).keys() - stored.keys():
+        if not self._node_uid or self._wanted.keys() - stored.keys():
             self._node_uid = await store.node_uid()
 
     async def _carried_out(self, writes: Writes, stored: Objects, store: SliceStore) -> Objects:
@@ -182,8 +186,8 @@ class SlicePublisher:
         await asyncio.sleep(next(self._repair_pauses))
         self._repaired = time.monotonic()
 
-    def _settle(self, pool: Pool, stored: Objects) -> None:
-        self._settled, self._times = pool, times_of(stored.values())
+    def _settle(self, stored: Objects) -> None:
+        self._settled, self._times = self._pool.value, times_of(stored.values())
         self._tries = _tries()
         self._trouble.clear()
         generation = max(map(generation_of, stored.values()))
