@@ -176,6 +176,10 @@ class Ledger:
 
     async def _change(self, change: Change, durable: bool) -> Books:
         """Wait until the change is made, and its place in the file written; the books right after it."""
+        if not durable and (self._writer is None or self._writer.done()):
+            # Nobody writes and nobody waits, so there is nothing to come after; a pod is admitted by such a change.
+            self._keep(change(self._books))
+            return self._books
         waiting = _Waiting(change=change, durable=durable, answer=asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         if self._writer is None or self._writer.done():
@@ -206,10 +210,13 @@ class Ledger:
                 made.append((waiting, after))
         failure = await self._written(after) if any(waiting.durable for waiting, _ in made) else None
         if failure is None:
-            self._books = after
-            self.grants.set(after.grants)
+            self._keep(after)
         for waiting, books in made:
             waiting.settle(failure or books)
+
+    def _keep(self, books: Books) -> None:
+        self._books = books
+        self.grants.set(books.grants)
 
     async def _written(self, books: Books) -> Exception | None:
         """Write the books, if they differ from those in the file; what went wrong, if anything did."""

@@ -194,7 +194,7 @@ async def test_a_disk_that_hangs_does_not_keep_the_ledger_from_ending(
         await asyncio.sleep(0.01)
         asyncio.get_running_loop().call_later(0.1, checkpoint.gate.set)
     with pytest.raises(StateError, match="closed"):
-        await call
+        await asyncio.wait_for(call, 2)
 
 
 async def test_what_is_not_worth_a_write_is_held_at_once_and_written_with_the_next_change(
@@ -207,6 +207,27 @@ async def test_what_is_not_worth_a_write_is_held_at_once_and_written_with_the_ne
         assert (checkpoint.saves, on_disk(tmp_path)) == (0, {})
         await ledger.reserve(grant("c", 1))
         assert (checkpoint.saves, set(on_disk(tmp_path))) == (1, {"a", "c"})
+
+
+async def test_what_is_not_worth_a_write_waits_for_nobody_while_nothing_is_written(checkpoint: FakeCheckpoint) -> None:
+    async with ledger_of(checkpoint) as ledger:
+        with pytest.raises(StopIteration) as answered:
+            ledger.reserve(grant("a", 0), durable=False).send(None)
+        assert answered.value.value == ledger.grant_of(uid_of("a"))
+
+
+async def test_what_is_not_worth_a_write_waits_for_a_change_that_is_being_written(checkpoint: FakeCheckpoint) -> None:
+    async with ledger_of(checkpoint) as ledger:
+        checkpoint.gate.clear()
+        first = asyncio.create_task(ledger.reserve(grant("a", 0)))
+        await asyncio.sleep(0.01)
+        second = asyncio.create_task(ledger.reserve(grant("b", 0), durable=False))
+        await asyncio.sleep(0.01)
+        assert not second.done()
+        checkpoint.gate.set()
+        await first
+        with pytest.raises(DeviceHeld):
+            await second
 
 
 async def test_a_durable_reservation_of_what_was_not_yet_written_is_written(tmp_path: Path) -> None:
