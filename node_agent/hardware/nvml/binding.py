@@ -5,6 +5,8 @@ A look-alike would only fail later, and in the middle of something, so it is ref
 
 from types import ModuleType
 
+from node_agent.errors import DriverUnavailable
+
 # What the agent calls and the look-alikes, and versions of the binding that are too old, do not have.
 _NEEDED = (
     "nvmlDeviceGetGpuInstanceProfileInfo",
@@ -16,13 +18,11 @@ _NEEDED = (
 
 
 def refuse_look_alike(module: ModuleType) -> None:
-    """Raise ImportError unless ``module`` is NVIDIA's own: one file, not a package, that knows MIG and new drivers."""
+    """Raise DriverUnavailable unless ``module`` is NVIDIA's own: one file, not a package, new enough to know MIG."""
     missing = [name for name in _NEEDED if not hasattr(module, name)]
     if missing or hasattr(module, "__path__"):
-        raise ImportError(
+        raise DriverUnavailable(
             f"the Python module pynvml in {module.__file__} is not NVIDIA's, or too old"
             f"{f' (it lacks {missing[0]})' if missing else ''}: uninstall the packages pynvml and nvidia-ml-py3,"
-            " then install nvidia-ml-py 13.580 or later",
-            name="pynvml",
-            path=module.__file__,
+            " then install nvidia-ml-py 13.580 or later"
         )

@@ -8,6 +8,7 @@ from types import ModuleType
 import pynvml
 import pytest
 
+from node_agent.errors import DriverUnavailable
 from node_agent.hardware.nvml.binding import refuse_look_alike
 
 
@@ -25,14 +26,16 @@ def test_nvidias_own_binding_is_taken() -> None:
 
 
 def test_a_binding_without_mig_is_refused_and_the_message_says_what_to_install() -> None:
-    with pytest.raises(ImportError, match=r"/site-packages/pynvml\.py .* lacks .*: uninstall .* install nvidia-ml-py"):
+    with pytest.raises(
+        DriverUnavailable, match=r"/site-packages/pynvml\.py .* lacks .*: uninstall .* install nvidia-ml-py"
+    ):
         refuse_look_alike(look_alike("nvmlInit", "nvmlDeviceGetName"))
 
 
 def test_a_package_is_refused_even_where_it_has_every_name() -> None:
     names = [name for name in vars(pynvml) if not name.startswith("__")]
     refuse_look_alike(look_alike(*names))
-    with pytest.raises(ImportError, match="is not NVIDIA's"):
+    with pytest.raises(DriverUnavailable, match="is not NVIDIA's"):
         refuse_look_alike(look_alike(*names, package=True))
 
 
