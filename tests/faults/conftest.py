@@ -7,7 +7,7 @@ folder and the status document have. Nothing inside the agent is replaced, only 
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import pynvml
 import pytest
+from grpc import aio
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.build import built
@@ -36,6 +37,8 @@ from node_agent.kit.logs import FACTS
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet, ResourceView
 from node_agent.reporting.status import GpuStatus, Status
+from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
+from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
 PATIENCE = 10.0
 """Seconds after which a test gives up; on a busy machine everything may take its time."""
@@ -64,6 +67,15 @@ class Place:
         }
         resolved = resolve(file=None, environment={}, flags=flags).settings
         return replace(resolved, rescan_interval=0.2, health=replace(resolved.health, probe_interval=0.1))
+
+    def with_settings(self, **changes: Any) -> Settings:
+        """The place's settings with some of them changed."""
+        return replace(self.settings, **changes)
+
+    def shipped(self) -> Settings:
+        """The place's settings with the intervals that are shipped."""
+        usual = Settings()
+        return replace(self.settings, rescan_interval=usual.rescan_interval, health=usual.health)
 
     def agent(self, settings: Settings | None = None) -> AbstractAsyncContextManager[Agent]:
         """The agent at work while the block runs; another settings than the place's own, where given."""
@@ -106,14 +118,29 @@ class Place:
     def count_calls(self, *names: str) -> list[str]:
         """The calls of these C functions from now on, in a list that grows; without names, of all."""
         calls: list[str] = []
-        pynvml.nvmlLib = _Listening(self.node.library, calls, names)
-        pynvml._nvmlGetFunctionPointer_cache.clear()
+
+        def listening(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+            return partial(_called, calls, name, function) if not names or name in names else function
+
+        _overlay(listening)
         return calls
+
+    def answer(self, name: str, function: Callable[..., int]) -> None:
+        """Let a C function be another one: it gets the C function's arguments, and answers its return code."""
+        _overlay(lambda other, before: function if other == name else before)
 
     async def only_withdrawn(self, *gpus: int) -> None:
         """Wait until the kubelet has all GPUs to give out but these, all of them still in its list."""
         expected = {uuid for slot, uuid in enumerate(self.uuids) if slot not in gpus}
         await until(lambda: self.view.healthy == expected and self.view.devices.keys() == set(self.uuids))
+
+    async def refusal(self, ids: Sequence[str]) -> str:
+        """What Allocate says to these ids, which must not be given out."""
+        request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids)])
+        async with aio.insecure_channel(f"unix:{self.view.endpoint}") as channel:
+            with pytest.raises(aio.AioRpcError) as refused:
+                await rpc.DevicePluginStub(channel).Allocate(request)
+        return refused.value.details() or ""
 
     async def ask(self, path: str) -> tuple[int, str]:
         """What the agent's HTTP socket answers, once it is there: the status code and the text."""
@@ -179,20 +206,26 @@ async def _at_work(settings: Settings) -> AsyncIterator[Agent]:
         yield agent
 
 
-class _Listening:
-    """The node's library, with an ear on who calls what."""
+class _Overlay:
+    """A library with some of its functions changed."""
 
-    def __init__(self, library: object, calls: list[str], names: Collection[str]) -> None:
-        self._library, self._calls, self._names = library, calls, names
+    def __init__(self, library: object, change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+        self._library, self._change = library, change
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        function = getattr(self._library, name)
-        return partial(self._call, name, function)
+        return self._change(name, getattr(self._library, name))
 
-    def _call(self, name: str, function: Callable[..., Any], *arguments: object) -> object:
-        if not self._names or name in self._names:
-            self._calls.append(name)
-        return function(*arguments)
+
+def _overlay(change: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Change functions of the library that is installed; the end of the test puts everything back."""
+    pynvml.nvmlLib = _Overlay(pynvml.nvmlLib, change)
+    # The binding keeps every function that it has looked up.
+    pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+def _called(calls: list[str], name: str, function: Callable[..., Any], *arguments: object) -> object:
+    calls.append(name)
+    return function(*arguments)
 
 
 async def until(wanted: Callable[[], object], within: float = PATIENCE) -> None:
