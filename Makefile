@@ -23,7 +23,7 @@ test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (G
 	$(BIN)/python -m pytest -m skew tests/node/test_skew.py $(ARGS)
 
 test-gpu: $(READY) ## the tests on real GPUs (NVIDIA driver)
-	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
+	$(BIN)/python -m pytest -m gpu tests $(ARGS)
 
 check: $(READY) ## format, lint, types, layers, documents
 	$(BIN)/ruff format --check .
