@@ -18,8 +18,10 @@ import grpc
 from node_agent.kit.unix import identity
 from tests.node import agent
 from tests.node.rig.node import RealNode
+from tests.node.rig.waiting import wait_until
 
 ROUTES = ("socket", "watcher")
+AWAY_SECONDS = 5
 
 
 def main() -> None:
@@ -30,10 +32,12 @@ def main() -> None:
             line(route, "GPUs offered → registered", [each[0] for each in starts])
             line(route, "agent started → known to the kubelet", [each[1] for each in starts])
             line(route, "agent started → allocatable in the node's status", [each[2] for each in starts])
-            for number in (signal.SIGTERM, signal.SIGKILL):
+            for number, away in ((signal.SIGTERM, 0), (signal.SIGKILL, 0), (signal.SIGTERM, AWAY_SECONDS)):
                 with started(node, route):
-                    returns = [seconds_to_return(node, number) for _ in range(repetitions)]
-                line(route, f"kubelet back after {number.name} → GPUs known to it again", returns)
+                    returns = [seconds_to_return(node, number, away) for _ in range(repetitions)]
+                line(route, f"kubelet back {away} s after {number.name} → known to it again", returns)
+            takeovers = [seconds_to_take_over(node, route) for _ in range(repetitions)]
+            line(route, "agent ended, a second one waits → known to the kubelet again", takeovers)
 
 
 def line(route: str, what: str, figures: list[float]) -> None:
@@ -65,16 +69,33 @@ def moment(log: str, event: str) -> datetime:
     return datetime.fromisoformat(next(line for line in log.splitlines() if event in line).split()[0])
 
 
-def seconds_to_return(node: RealNode, number: signal.Signals) -> float:
+def seconds_to_return(node: RealNode, number: signal.Signals, away: float) -> float:
     """Seconds from the moment at which a restarted kubelet takes registrations until it knows the GPUs again."""
     path = node.device_plugins / "kubelet.sock"
     before = identity(path)
     node.stop_kubelet(number)
+    time.sleep(away)
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(node.start_kubelet)
         agent.seconds_until(lambda: identity(path) not in (before, None), 0)
         took = agent.seconds_until(lambda: known(node), time.monotonic())
         starting.result()
+    return took
+
+
+def seconds_to_take_over(node: RealNode, route: str) -> float:
+    """Seconds from the signal that ends an agent until the kubelet knows the GPUs from another that was waiting."""
+    first = agent.start(node, {"agent": {"registration": route}})
+    second = agent.launch(
+        node, {"agent": {"registration": route, "paths": {"runDir": "/run/gpu-node-agent-2"}}}, name="agent-2"
+    )
+    wait_until("the second agent waits", lambda: "waiting for another agent" in second.text())
+    began = time.monotonic()
+    first.send(signal.SIGTERM)
+    took = agent.seconds_until(lambda: agent.registrations(second) and known(node), began)
+    first.wait()
+    second.stop()
+    agent.offered(node, 0)
     return took
 
 

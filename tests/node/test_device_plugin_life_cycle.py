@@ -188,7 +188,7 @@ def pidfd_getfd(process: int, descriptor: int) -> int:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_second_agent_takes_over_within_two_seconds_and_leaves_pods_untouched(
+def test_a_second_agent_takes_over_within_three_seconds_and_leaves_pods_untouched(
     node: RealNode, number: signal.Signals
 ) -> None:
     old = start(node)
@@ -200,7 +200,7 @@ def test_a_second_agent_takes_over_within_two_seconds_and_leaves_pods_untouched(
 
     began = time.monotonic()
     old.send(number)
-    assert seconds_until(lambda: registrations(new) and known(node), began) < 2
+    assert seconds_until(lambda: registrations(new) and known(node), began) < 3
 
     old.wait()
     node.pods.run(gpu_pod("next", 6))
