@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +252,9 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 Simulate = Callable[[str | NodeProfile], Place]
 
+# Profiles are values: one reading of the YAML serves all tests.
+profile_named = cache(load_profile)
+
 
 @pytest.fixture
 def simulate() -> Iterator[Simulate]:
@@ -261,7 +264,7 @@ def simulate() -> Iterator[Simulate]:
         def make(profile: str | NodeProfile) -> Place:
             # Not pytest's folder: the path of a socket may not be longer than 107 bytes.
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-", dir="/tmp"))
-            place = Place(Path(folder), load_profile(profile) if isinstance(profile, str) else profile)
+            place = Place(Path(folder), profile_named(profile) if isinstance(profile, str) else profile)
             stack.enter_context(install(place.node))
             stack.callback(place.node.faults.clear)
             return place
