@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import Door, State
 from node_agent.cdi.edits import ContainerEdits, DeviceNode, NodeEdits
 from node_agent.errors import (
@@ -254,18 +255,18 @@ async def test_on_a_full_disk_a_prepare_leaves_nothing_behind(tmp_path: Path) ->
         await n.preparer.prepare(CLAIM, DEVICES)
 
 
-async def test_a_ledger_that_cannot_be_written_undoes_the_spec_as_well(
+async def test_a_ledger_that_cannot_be_written_leaves_neither_a_spec_nor_a_holder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with node(tmp_path) as n:
         broken = StateError("cannot write")
 
-        async def commit(*_: object) -> None:
+        def save(*_: object) -> None:
             assert n.spec_of("a").exists()
             raise broken
 
         with monkeypatch.context() as patched, pytest.raises(StateError) as raised:
-            patched.setattr(n.ledger, "commit", commit)
+            patched.setattr(Checkpoint, "save", save)
             await n.preparer.prepare(CLAIM, DEVICES)
         assert raised.value is broken
         assert (n.spec_names, dict(n.ledger.grants.value)) == (set(), {})
@@ -346,7 +347,7 @@ async def test_a_step_that_hangs_is_given_up_and_undone(tmp_path: Path) -> None:
     step = FakeStep(tmp_path, gate=asyncio.Event())
     async with node(tmp_path, step, limit=0.05) as n:
         with pytest.raises(AllocationError, match=r"preparing claim default/a \(uid-of-a\) was not done within 0.05 s"):
-            await n.preparer.prepare(CLAIM, DEVICES)
+            await asyncio.wait_for(n.preparer.prepare(CLAIM, DEVICES), 2)
         assert step.calls == ["do setting", "undo setting"]
         assert list(tmp_path.glob("setting-*")) == []
         assert dict(n.ledger.grants.value) == {}

@@ -13,6 +13,7 @@ from node_agent.cdi.names import (
     file_name,
     parse_qualified,
     qualified,
+    transient_of,
 )
 
 UUID = "GPU-9f0d7a3c-1b2e-4c5d-8e9f-0a1b2c3d4e5f"
@@ -80,3 +81,16 @@ def test_a_spec_that_comes_and_goes_has_a_file_of_its_own() -> None:
 def test_no_name_leads_out_of_the_folder(transient: str) -> None:
     with pytest.raises(ValueError, match="no CDI device name"):
         file_name(KIND, transient)
+
+
+@given(st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?", fullmatch=True))
+def test_a_file_name_tells_what_its_spec_is_for(transient: str) -> None:
+    assert transient_of(KIND, file_name(KIND, transient)) == transient
+
+
+@pytest.mark.parametrize(
+    "name",
+    [file_name(KIND), file_name("other.com/gpu", "a"), file_name(KIND, "a").replace("json", "yaml"), "gpu_a.json"],
+)
+def test_other_file_names_are_for_nothing_of_ours(name: str) -> None:
+    assert transient_of(KIND, name) is None

@@ -130,3 +130,34 @@ def test_other_programs_specs_are_left_alone(tmp_path: Path) -> None:
     writer.write(spec())
     writer.remove()
     assert [path.name for path in tmp_path.iterdir()] == ["nvidia.yaml"]
+
+
+def test_the_specs_that_come_and_go_are_listed_by_what_they_are_for(tmp_path: Path) -> None:
+    writer = SpecWriter(tmp_path)
+    writer.write(spec())
+    writer.write(spec(1, kind=CLAIM), transient="claim-a")
+    writer.write(spec(2, kind=CLAIM), transient="claim-b")
+    (tmp_path / "other.com-claim_c.json").write_text("{}")
+    assert writer.transients(CLAIM) == {"claim-a", "claim-b"}
+    assert writer.transients(KIND) == frozenset()
+    assert SpecWriter(tmp_path / "no-folder").transients(CLAIM) == frozenset()
+
+
+def test_listing_removes_what_a_killed_writer_has_left_of_the_kind(tmp_path: Path) -> None:
+    ours, others = tmp_path / ".node-agent.gpu.nvidia.com-claim_a.json.x7", tmp_path / ".nvidia.yaml.x7"
+    for left in (ours, others):
+        left.write_text("{")
+    assert SpecWriter(tmp_path).transients(CLAIM) == frozenset()
+    assert list(tmp_path.iterdir()) == [others]
+
+
+def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
+    (tmp_path / ".node-agent.gpu.nvidia.com-claim_a.json.x7").mkdir()
+    with pytest.raises(CdiError, match=r"claim_a.json.x7"):
+        SpecWriter(tmp_path).transients(CLAIM)
+
+
+def test_a_spec_made_of_checked_parts_is_not_checked_again(tmp_path: Path) -> None:
+    unchecked = Spec(cdi_version="0.5.0", kind=KIND, devices=())
+    assert SpecWriter(tmp_path).write(unchecked, checked=True)
+    assert (tmp_path / FILE).read_bytes() == encode(unchecked)

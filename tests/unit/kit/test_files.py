@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.kit.files import remove, sync_folder, write_atomic
+from node_agent.kit.files import remove, sync_folder, unfinished, write_atomic
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600, 0o444])
@@ -161,3 +161,26 @@ def test_syncing_needs_a_folder_but_not_one_that_still_exists(tmp_path: Path) ->
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         sync_folder(tmp_path / "file")
+
+
+def test_what_a_killed_writer_leaves_is_found_by_the_name_of_its_file(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import os, signal
+        from pathlib import Path
+        from node_agent.kit.files import write_atomic
+        os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        write_atomic(Path({str(tmp_path)!r}) / "state", b"new")
+    """)
+    (tmp_path / ".other.x81h").write_text("")
+    (tmp_path / "state").write_text("old")
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    (left,) = unfinished(tmp_path, "state")
+    assert left.read_bytes() == b"new"
+    assert unfinished(tmp_path, "st*") == [left]
+    assert (tmp_path / "state").read_text() == "old"
+
+
+def test_where_nothing_was_killed_nothing_is_unfinished(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "state", b"new")
+    assert unfinished(tmp_path, "state") == []
+    assert unfinished(tmp_path / "gone", "state") == []
