@@ -22,6 +22,7 @@ class Feature(StrEnum):
     SHARING = "DRAConsumableCapacity"
 
 
+# A field's last name is enough: no other field of a slice has the same.
 _FIELDS = {
     "taints": Feature.TAINTS,
     "sharedCounters": Feature.COUNTERS,

@@ -57,6 +57,7 @@ class PoolKeeper:
         if inventory.generation == self._known.generation:
             return
         if not self._known.generation:
+            # Patience begins when there is something to probe.
             self._deadline = time.monotonic() + self._patience
         self._known = remembered(self._known, inventory)
         self._layout = laid_out(self._known, self._settings)

@@ -39,8 +39,8 @@ from node_agent.kube.resources import Object
 # What changes together is written together.
 SETTLE_SECONDS = 0.02
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
-# After so long without a repair, the next one is made at once again.
-CALM_SECONDS = 60.0
+# The first repair is made at once, the second so much later; after a calm time it begins anew.
+REPAIR_PAUSE, CALM_SECONDS = 0.1, 60.0
 # Two are enough for a server that lacks a feature, one more for each further one.
 ROUNDS = 5
 
@@ -80,6 +80,7 @@ class SlicePublisher:
         self._settled: Pool | None = None
         self._tries, self._trouble = _tries(), Steady()
         self._repair_pauses, self._repaired = _repair_pauses(), 0.0
+        self._told = -1
         self.state = Latest(PublisherState())
 
     async def run(self) -> None:
@@ -98,6 +99,7 @@ class SlicePublisher:
         async with running(mirror.run(), name="mirror of the slices"):
             async for _ in changes(self._pool, mirror.objects):
                 await asyncio.sleep(SETTLE_SECONDS)
+                # The mirror is a reason to look and no more: what is written rests on a listing of its own.
                 if self._pool.value is not None and not self._seems_true(store, mirror):
                     await self._make_true(store)
 
@@ -111,6 +113,7 @@ class SlicePublisher:
         stored = await store.list()
         if self._pool.value is self._settled and self._writes(stored):
             log.warning("slices were changed by somebody else and are put right", node=self._node)
+            # From here on it is work like any other: a try that fails is no further repair.
             self._settled = None
             await self._keep_calm()
             self._tell(repairs=self.state.value.repairs + 1)
@@ -164,6 +167,7 @@ class SlicePublisher:
             after[name] = answer = await store.write(item)
             self._answers[name] = (writes.attempt.wanted[name], essence(answer))
             self._tell(writes=self.state.value.writes + 1)
+            # Counters come first, so no group has been written by now whose GPUs nobody would count.
             if self._has_lost(item, answer):
                 break
         return after
@@ -193,7 +197,9 @@ class SlicePublisher:
         generation = max(map(generation_of, stored.values()))
         devices = sum(len(item["spec"].get("devices") or ()) for item in stored.values())
         self._tell(generation=generation, slices=len(stored), devices=devices, trouble=None)
-        log.info("slices published", generation=generation, slices=len(stored), devices=devices)
+        if self._told != self.state.value.writes:
+            self._told = self.state.value.writes
+            log.info("slices published", generation=generation, slices=len(stored), devices=devices)
 
     def _tell(self, **changes: Any) -> None:
         self.state.set(replace(self.state.value, **changes))
@@ -204,4 +210,4 @@ def _tries() -> Iterator[float]:
 
 
 def _repair_pauses() -> Iterator[float]:
-    return chain([0.0], _tries())
+    return chain([0.0], pauses(first=REPAIR_PAUSE, longest=LONGEST_PAUSE))

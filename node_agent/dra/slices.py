@@ -96,7 +96,8 @@ def remembered(before: Inventory, now: Inventory) -> Inventory:
     """The inventory with the GPUs of ``before`` that have dropped out, and their links.
 
     Their devices keep their names, their order and their groups: only so does the scheduler go on counting what is
-    allocated of them. One whose place on the bus is taken is gone for good.
+    allocated of them. One whose place on the bus is taken is gone for good. An agent that is started while a GPU is
+    away does not know it, so its devices leave; what a claim holds of them is then to be withheld, see ``pool``.
     """
     gone = {missing.uuid for missing in now.missing}
     places = {gpu.pci for gpu in now.gpus}
@@ -119,6 +120,7 @@ def laid_out(inventory: Inventory, settings: PoolSettings) -> Layout:
     part = replace(inventory, gpus=tuple(offered), links=inventory.links.among(gpu.uuid for gpu in offered))
     order, nvlink = topology_order(part), nvlink_facts(inventory)
     whole = {gpu.uuid: _gpu(gpu, gpu_attributes(gpu, inventory.driver, nvlink), settings.shares(gpu)) for gpu in order}
+    # Aligned groups come from the large ones down, and are published from the small ones up.
     grouped = [gpus for gpus in aligned_groups(part) if _of_one_product(gpus)] if settings.groups else []
     if not grouped:
         return Layout(devices=tuple(whole.values()))

@@ -25,6 +25,7 @@ _SEMVER = re.compile(
     r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?",
     re.ASCII,
 )
+# With at most 20 digits each the three of them fit into the 64 bytes.
 _NUMBERS = re.compile(r"\d{1,20}(?:\.\d{1,20}){0,2}", re.ASCII)
 
 _DECIMAL = (1000, ("", "k", "M", "G", "T", "P", "E"))
@@ -40,6 +41,7 @@ def text(value: str | None) -> Value | None:
 def version(value: str | None) -> Value | None:
     """A version in the strict form that the API wants: ``580.65.06`` is 580.65.6 there, and ``12.8`` is 12.8.0."""
     given = (value or "").strip()
+    # Leading zeros and missing parts are mended; a fourth number has no place to go.
     if not _SEMVER.fullmatch(given):
         if not _NUMBERS.fullmatch(given):
             return None

@@ -48,6 +48,7 @@ class Writes:
 def object_name(node: str, name: str) -> str:
     """The same for the same node and slice; in the order of the slices' own names, which the scheduler follows."""
     head, tail = node, f"-{DRIVER}-{name}"
+    # A node's name may be as long as any name.
     if len(head) + len(tail) > LONGEST_NAME:
         digest = hashlib.sha256(node.encode()).hexdigest()[:12]
         head = f"{node[: LONGEST_NAME - len(tail) - len(digest) - 1].rstrip('.-')}-{digest}"
@@ -100,8 +101,10 @@ def plan(wanted: Objects, stored: Objects, last: Attempt, equal: Mapping[str, bo
     behind = [name for name in wanted if name in stored and _numbers(stored[name]) != (highest, len(wanted))]
     generation = highest
     if (wanted, highest) == (last.wanted, last.generation):
+        # This generation was begun with just these slices: whoever has seen some of them has seen nothing else.
         names = [name for name in wanted if name in {*differing, *behind}]
     elif not obsolete and not behind and len(differing) <= 1 and all(name in stored for name in differing):
+        # One write is seen whole or not at all.
         names = differing
     else:
         generation, names = highest + 1, list(wanted)

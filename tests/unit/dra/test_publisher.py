@@ -1,7 +1,7 @@
 """The slices in the API are what the pool holds, whatever happens to them, and nothing is written without need."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -120,6 +120,7 @@ class Place:
 async def place(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
     monkeypatch.setattr(publisher_module, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(publisher_module, "LONGEST_PAUSE", 0.4)
+    monkeypatch.setattr(publisher_module, "REPAIR_PAUSE", 0.05)
     monkeypatch.setattr(mirror, "FIRST_PAUSE", 0.02)
     async with ApiServer() as server:
         server.put(NODES, {"metadata": {"name": NODE}})
@@ -388,7 +389,7 @@ async def test_one_who_changes_slices_time_and_again_is_met_with_growing_pauses(
 
 
 async def test_after_a_calm_time_a_repair_is_made_at_once_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publisher_module, "FIRST_PAUSE", 30.0)
+    monkeypatch.setattr(publisher_module, "REPAIR_PAUSE", 30.0)
     monkeypatch.setattr(publisher_module, "LONGEST_PAUSE", 30.0)
     monkeypatch.setattr(publisher_module, "CALM_SECONDS", 0.05)
     async with place.published() as publisher:
@@ -696,8 +697,3 @@ async def test_two_agents_of_different_minds_write_less_and_less(place: Place) -
             await asyncio.sleep(1.5)
             assert old.state.value.repairs + survivor.state.value.repairs <= 16
         await place.until(lambda: [taint["key"] for taint in place.taints().get("gpu-0", ())] == [TAKEN.key])
-
-
-def test_the_state_says_nothing_of_what_is_not_known_yet() -> None:
-    states: Mapping[str, Any] = {"trouble": None, "missing": frozenset()}
-    assert all(getattr(PublisherState(), name) == value for name, value in states.items())
