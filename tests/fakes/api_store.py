@@ -127,6 +127,7 @@ class Store:
         self._history.clear()
 
     def create(self, place: Place, body: Object, *, keep_status: bool = False, dry_run: bool = False) -> Object:
+        body = copy.deepcopy(body)
         metadata = body.setdefault("metadata", {})
         if not metadata.get("name") and metadata.get("generateName"):
             metadata["name"] = metadata["generateName"] + secrets.token_hex(3)[:5]

@@ -18,7 +18,7 @@ from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Object
 from tests.fakes.api_server import ApiServer
 
-HASTY = Patience(attempt=0.5, budget=0.5, pause=0.01)
+PATIENT, HASTY = Patience(attempt=5.0, budget=5.0, pause=0.01), Patience(attempt=0.1, budget=0.1, pause=0.01)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ async def server() -> AsyncIterator[ApiServer]:
 
 @pytest.fixture
 async def client(server: ApiServer) -> AsyncIterator[KubeClient]:
-    async with KubeClient(server.access, patience=HASTY) as client:
+    async with KubeClient(server.access, patience=PATIENT) as client:
         yield client
 
 
@@ -241,18 +241,23 @@ async def test_a_server_whose_past_is_another_one_is_listed_anew(server: ApiServ
 
 
 @pytest.mark.parametrize("fault", ["fail", "drop", "hang"])
-async def test_a_server_in_trouble_is_waited_for(server: ApiServer, client: KubeClient, fault: str) -> None:
+async def test_a_server_in_trouble_is_waited_for(server: ApiServer, fault: str) -> None:
     server.put(RESOURCE_SLICES, a_slice("a"))
-    getattr(server, fault)(3)
-    async with mirroring(Mirror(client, RESOURCE_SLICES)) as mirror:
+    getattr(server, fault)(10)
+    async with (
+        KubeClient(server.access, patience=HASTY) as client,
+        mirroring(Mirror(client, RESOURCE_SLICES)) as mirror,
+    ):
         await until(mirror, "a")
+    assert mirror.restarts > 0
 
 
-async def test_a_server_that_is_away_keeps_what_was_seen_and_is_caught_up_with(
-    server: ApiServer, client: KubeClient
-) -> None:
+async def test_a_server_that_is_away_keeps_what_was_seen_and_is_caught_up_with(server: ApiServer) -> None:
     server.put(RESOURCE_SLICES, a_slice("a"))
-    async with mirroring(Mirror(client, RESOURCE_SLICES)) as mirror:
+    async with (
+        KubeClient(server.access, patience=HASTY) as client,
+        mirroring(Mirror(client, RESOURCE_SLICES)) as mirror,
+    ):
         await server.until(lambda: server.watches)
         await server.stop()
         await server.until(lambda: mirror.restarts >= 2)
