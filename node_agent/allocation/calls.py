@@ -52,12 +52,14 @@ class Calls:
     @asynccontextmanager
     async def turn(self, uid: ClaimUid) -> AsyncIterator[None]:
         """One at a time for each claim, in the order in which they came."""
+        # A lock lives while somebody holds or awaits it: claims that are gone leave none behind.
         lock = self._turns.setdefault(uid, asyncio.Lock())
         async with lock:
             yield
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work to its end even if the one who waits for it is gone: the next call then finds it done."""
+        # Kept here, since the event loop itself would let a task that nobody awaits be collected.
         task = asyncio.create_task(work)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)

@@ -21,6 +21,7 @@ def reserved(books: Books, grant: Grant) -> Books:
         return books
     if known is not None:
         raise AllocationError(f"{grant.holder} holds other devices already: they must be released first")
+    # First what is certain: it stays true whoever else turns out to hold something.
     if conflict := find_conflict(grant, books.grants.values()):
         raise DeviceHeld(str(conflict))
     if books.unreconciled:
@@ -67,6 +68,7 @@ def after_boot(books: Books, boot_id: str) -> Books:
 
 
 def _after_boot(grant: Grant, boot_id: str) -> Grant:
+    # Its steps stay: what they did may have outlived the boot, and their undo bears that it has not.
     stale = grant.boot_id not in ("", boot_id) and grant.holder.door is Door.CLAIM
     return grant.unprepared if stale else replace(grant, boot_id=boot_id)
 

@@ -40,6 +40,7 @@ class _Envelope:
 def encode(books: Books) -> bytes:
     """The content of the file for these books."""
     payload = _Payload(grants=tuple(books.grants.values()), unreconciled=tuple(sorted(books.unreconciled)))
+    # Encoded once: the bytes that the checksum is over are the very ones that go into the file.
     raw = msgspec.json.encode(payload)
     return msgspec.json.encode(_Envelope(version=VERSION, checksum=_checksum(raw), payload=msgspec.Raw(raw))) + b"\n"
 
@@ -80,6 +81,7 @@ class Checkpoint:
 
     def lock(self) -> bool:
         """Take the lock; False while another process has it. It ends with ``unlock`` or with the process."""
+        # By flock: the kernel takes it back however the process ends.
         descriptor = self._open_lock()
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -95,6 +97,7 @@ class Checkpoint:
             self._lock = None
 
     def _open_lock(self) -> int:
+        # A file of its own: each save replaces the checkpoint, and a lock on it would go with the old one.
         path = self.path.with_name(f"{self.path.name}.lock")
         try:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

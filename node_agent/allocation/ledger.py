@@ -75,12 +75,14 @@ class Ledger:
     async def __aenter__(self) -> "Ledger":
         await self._wait_for_the_lock()
         self._stored = await self._lane.run("read the ledger", self._load)
+        # No file and one that is damaged are one case: neither tells whether somebody holds GPUs already.
         self._books = after_boot(self._stored or Books(unreconciled=frozenset(Door)), self._boot_id)
         self.grants.set(self._books.grants)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         if self._writer is not None:
+            # A disk that hangs must not keep the agent from ending.
             await asyncio.wait([self._writer], timeout=GRACE_SECONDS)
             await cancel(self._writer)
         self._checkpoint.unlock()

@@ -34,7 +34,7 @@ log = Log(__name__)
 
 
 class Preparer:
-    """Prepares and unprepares the claims of ``driver``. Neither takes longer than ``limit`` seconds in its turn.
+    """Prepares and unprepares the claims of ``driver``. No act and no undo takes longer than ``limit`` seconds.
 
     Use it as a context manager: what is under way at its end gets a moment to end as well.
     """
@@ -107,10 +107,12 @@ class Preparer:
             if known is None:
                 return await self._prepare_first(claim, wanted)
             check_still_the_same(known, wanted)
+            # Freed and allocated anew while nobody asked for an unprepare: what it had is to be given back.
             if not known.same_hardware(wanted):
                 await self._undo(known)
                 return await self._prepare_first(claim, wanted)
             if known.state is State.PREPARED:
+                # The ledger alone is not enough for a yes: the runtime has to find the spec.
                 await self._write_spec(known)
                 return known
             return await self._prepare_again(claim, known)
@@ -119,8 +121,10 @@ class Preparer:
         grant = await self._ledger.reserve(wanted, durable=False)
         try:
             return await self._act(claim, grant)
+        # Not for a cancellation: only the end of the agent cancels, and the next one finds in the ledger what to undo.
         except Exception:
             async with self._said_if_failing(grant):
+                # Nothing was answered, so a restart may find it again and undo it again: not worth a write.
                 await self._undo(self._present(grant), durable=False)
             raise
 

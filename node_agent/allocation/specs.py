@@ -56,6 +56,7 @@ class ClaimSpecs:
         return await self._lane.run("write the CDI spec of a claim", write)
 
     def _write(self, uid: ClaimUid, devices: Mapping[str, ContainerEdits], common: ContainerEdits) -> bool:
+        # A spec is valid where each of its devices would be alone, since no two have one name.
         versions = (_checked_version(edits, common) for edits in devices.values())
         spec = Spec(
             cdi_version=max(versions, key=VERSIONS.index),

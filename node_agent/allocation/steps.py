@@ -58,6 +58,7 @@ class Steps:
             if shown is not None and step.applies(claim, shown):
                 begun = await self._ledger.record(replace(grant, steps={**grant.steps, step.name: {}}))
                 notes = await step.do(claim, replace(shown, steps=begun.steps))
+                # The undo can do without notes, so these wait for the next write.
                 noted = replace(begun, steps={**begun.steps, step.name: notes})
                 grant = await self._ledger.record(noted, durable=False)
         return grant
@@ -70,6 +71,7 @@ class Steps:
         grant = await self._ledger.record(grant.unprepared)
         for name in reversed(tuple(grant.steps)):
             await self._undo(name, grant)
+            # What is undone twice does no harm, so this waits for the next write, too.
             rest = {key: notes for key, notes in grant.steps.items() if key != name}
             grant = await self._ledger.record(replace(grant, steps=rest), durable=False)
 
@@ -81,6 +83,7 @@ class Steps:
     async def _undo(self, name: str, grant: Grant) -> None:
         step, shown = self._steps.get(name), _shown(grant)
         if step is None:
+            # A pod that can never end would be worse than a setting that stays.
             log.error("step of another version of the agent cannot be undone", step=name, holder=grant.holder)
         elif shown is not None:
             await step.undo(shown)

@@ -53,6 +53,7 @@ class Upkeep:
 
     async def sweep(self) -> None:
         """Remove the specs of claims that hold nothing; none as long as it is not known who holds what."""
+        # First the files, then the grants: a claim that is prepared in between is known by then.
         written = await self._specs.written()
         if Door.CLAIM in self._ledger.unreconciled:
             return
@@ -70,6 +71,7 @@ class Upkeep:
         mine = {claim.uid: claim for claim in live if claim.of_driver(self._preparer.driver)}
         if Door.CLAIM in self._ledger.unreconciled:
             await self._recover(mine.values(), devices)
+        # The kubelet forgets to unprepare where it lost its own state, or where the claim went while it was away.
         for grant in self._ledger.grants_of(Door.CLAIM):
             uid = ClaimUid(grant.holder.id)
             if uid not in mine and not self._preparer.called_since(uid, as_of - self._lag):
