@@ -1,18 +1,14 @@
 """From the start of the process to its registration at the kubelet, and where that time goes.
 
 The agent is started on a simulated node, so that making the node (reading its profile, writing its files) is part of
-it; that share is given by itself.
+it. What is given as processor time is what remains of it on a machine with nothing else to do.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 
 from benchmarks.floors import INTERPRETER
-from benchmarks.measure import Effort, Figure, Target, Turn, figure, timed
+from benchmarks.measure import Effort, Figure, Target, Turn, figure
 from benchmarks.process import PROFILE, Stand, stand
-
-# Ends at once: taking an interpreter down takes a while, too, and is no part of a start.
-END = "import os\nos._exit(0)\n"
 
 # What ``run`` loads on a real node.
 IMPORTS = "import node_agent.cli.main, node_agent.cli.run, node_agent.config.resolve, node_agent.agent.build\n"
@@ -25,32 +21,32 @@ from node_agent.cli.simulated import simulation
 simulation("{PROFILE}", pathlib.Path(tempfile.mkdtemp(dir=sys.argv[1]))).__enter__()
 """
 
-PROGRAMS = ("", IMPORTS, SIMULATED)
-
-REGISTERED, LOADED = "start → registered at the kubelet", "  the agent's imports"
+REGISTERED, LOADED = "start → registered at the kubelet", "  of it the agent's imports"
 TARGETS = {REGISTERED: Target(limit=0.8), LOADED: Target(limit=0.4)}
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
     async with stand() as place:
-        rounds = [await _round(place) for _ in range(effort.pick(full=12, quick=2))]
-    return [
-        figure(name, [Turn(subject=[marks[name]], floor=[floor]) for floor, marks in rounds], INTERPRETER, target)
-        for name, target in ((name, TARGETS.get(name)) for name in rounds[0][1])
-    ]
+        rounds = [await _round(place) for _ in range(effort.pick(full=10, quick=2))]
+    return [figure(name, [turns[name] for turns in rounds], INTERPRETER, TARGETS.get(name)) for name in rounds[0]]
 
 
-async def _round(place: Stand) -> tuple[float, Mapping[str, float]]:
-    """What an interpreter takes, and how long after its start the agent had come how far."""
-    runs = [partial(place.run, "-c", code + END, str(place.folder)) for code in PROGRAMS]
-    floor, loaded, simulated = [await timed(run) for run in runs]
+async def _round(place: Stand) -> Mapping[str, Turn]:
+    """How long after its start the agent had come how far, each beside what a bare interpreter takes."""
+    bare, loaded, simulated = [await place.python(code) for code in ("", IMPORTS, SIMULATED)]
     async with place.agent() as agent:
-        registered, cpu = agent.age, agent.cpu_seconds
-        return floor, {
-            REGISTERED: registered,
-            LOADED: loaded - floor,
-            "  making the simulated node": simulated - loaded,
-            "start → first inventory": agent.first("inventory changed"),
-            "start → CDI spec on disk": agent.first("CDI spec written"),
-            "processor time until registered": cpu,
-        }
+        registered, processor = agent.age, agent.cpu_seconds
+    elapsed = {
+        REGISTERED: registered,
+        "start → first inventory": agent.first("inventory changed"),
+        "start → CDI spec on disk": agent.first("CDI spec written"),
+    }
+    used = {
+        "processor time until registered": processor,
+        LOADED: loaded.cpu_seconds - bare.cpu_seconds,
+        "  of it making the simulated node": simulated.cpu_seconds - loaded.cpu_seconds,
+    }
+    return {
+        **{name: Turn(subject=[seconds], floor=[bare.seconds]) for name, seconds in elapsed.items()},
+        **{name: Turn(subject=[seconds], floor=[bare.cpu_seconds]) for name, seconds in used.items()},
+    }
