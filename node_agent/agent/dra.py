@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from node_agent.allocation.grants import Door, Grant
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -29,7 +28,7 @@ from node_agent.dra.publisher import SlicePublisher
 from node_agent.dra.server import DraServer
 from node_agent.dra.slices import PoolSettings
 from node_agent.dra.status_writer import StatusWriter
-from node_agent.dra.taints import HELD
+from node_agent.dra.withheld import Withholder
 from node_agent.errors import KubeAccessError, NodeAgentError
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
@@ -100,8 +99,8 @@ class DraDriver:
 async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraDriver]:
     """The driver, with its connections; they end with the block."""
     settings = around.settings
-    withheld: Latest[Mapping[GpuUuid, str]] = Latest({})
-    pool = _pool(around, withheld)
+    withholder = Withholder(around.ledger.grants)
+    pool = _pool(around, withholder.gpus)
     async with KubeClient(access) as client:
         mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))
         specs = ClaimSpecs(writer=SpecWriter(settings.paths.cdi_dir), lane=around.files, edits=around.edits)
@@ -115,7 +114,7 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
                 services={
                     **driver.services,
                     "claims": mirror.run,
-                    "dra withheld": lambda: _withhold(around.ledger, withheld),
+                    "dra withheld": lambda: withholder.run(pool.pool),
                     "claim upkeep": upkeep.run,
                     "claim reconciliation": lambda: _reconcile(claims, upkeep, pool),
                 },
@@ -192,17 +191,6 @@ def _assembled(
             "claim status": status.run,
         },
     )
-
-
-async def _withhold(ledger: Ledger, withheld: Latest[Mapping[GpuUuid, str]]) -> None:
-    """Keep the scheduler from what pods have got by their limits: it does not see that."""
-    async for grants in ledger.grants.watch():
-        withheld.set(dict.fromkeys(_by_limit(grants), HELD))
-
-
-def _by_limit(grants: Mapping[str, Grant]) -> list[GpuUuid]:
-    limits = (grant for grant in grants.values() if grant.holder.door is Door.LIMIT)
-    return sorted(gpu for grant in limits for hold in grant.holds for gpu in hold.gpus)
 
 
 async def _reconcile(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper) -> None:

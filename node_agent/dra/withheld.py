@@ -1,0 +1,38 @@
+"""Which GPUs the scheduler has to be kept from, since what it knows does not say that somebody holds them."""
+
+from collections.abc import Mapping
+
+from node_agent.allocation.grants import Door, Grant, Hold
+from node_agent.dra.slices import Pool
+from node_agent.dra.taints import HELD
+from node_agent.kit.latest import Latest, changes
+from node_agent.model.gpu import GpuUuid
+
+
+class Withholder:
+    """A service: follows the grants and the pool in ``gpus``, which gives the reason why each is withheld."""
+
+    def __init__(self, grants: Latest[Mapping[str, Grant]]) -> None:
+        self._grants = grants
+        self.gpus: Latest[Mapping[GpuUuid, str]] = Latest({})
+
+    async def run(self, pool: Latest[Pool | None]) -> None:
+        """Follow until cancelled."""
+        async for _ in changes(self._grants, pool):
+            self.gpus.set(dict.fromkeys(sorted(unseen(self._grants.value, pool.value)), HELD))
+
+
+def unseen(grants: Mapping[str, Grant], pool: Pool | None) -> set[GpuUuid]:
+    """GPUs that a pod has got by its limits, and those of a claim whose device is not in the pool (any more).
+
+    The latter are what is left of a group that fell apart: its GPUs are then offered one by one, and the scheduler
+    counts the claim against a device that is gone.
+    """
+    offered = {str(name): set(device.gpus) for name, device in pool.devices.items()} if pool is not None else None
+
+    def is_seen(grant: Grant, hold: Hold) -> bool:
+        if grant.holder.door is Door.LIMIT:
+            return False
+        return hold.admin or offered is None or offered.get(hold.device) == set(hold.gpus)
+
+    return {gpu for grant in grants.values() for hold in grant.holds if not is_seen(grant, hold) for gpu in hold.gpus}
