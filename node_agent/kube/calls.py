@@ -105,6 +105,7 @@ class Calls:
                     self._outgoing(call), timeout=self._patience.attempt, silence=SILENCE_SECONDS
                 )
                 answer = await opened.enter_async_context(stream)
+            # Outside of the telling: what the block raises is the caller's own affair.
             if isinstance(answer, Answer):
                 raise refused(call.verb, call.path, answer)
             yield await opened.enter_async_context(aclosing(self._told(call, answer)))
@@ -151,7 +152,9 @@ class Calls:
     def _distrust(self, error: ssl.SSLCertVerificationError) -> KubeError:
         access = self._access
         advice = f"is the certificate authority of {access.source} that server's?"
-        if "mismatch" in error.verify_message:
+        if "expired" in error.verify_message:
+            advice = "renew it there, or set the clock right here"
+        elif "mismatch" in error.verify_message:
             advice = f"{access.source} knows it by a name that is not in its certificate: set tls-server-name there"
         elif access.authority is None:
             advice = f"{access.source} names no certificate authority, and the system's own do not know it"

@@ -132,6 +132,7 @@ class KubeClient:
         """Change parts of an object. ``Patch.APPLY`` takes over fields that others own, and makes what is not there."""
         query = self._writing(dry_run) | ({"force": "true"} if how is Patch.APPLY else {})
         path = resource.path(namespace, name, subresource)
+        # The steps of a JSON patch may add up: an entry appended twice is there twice.
         repeatable = how is not Patch.JSON
         return await self._calls.object(
             Call(verb="patch", path=path, query=query, body=change, content_type=how, repeatable=repeatable)
@@ -150,7 +151,7 @@ class KubeClient:
         try:
             await self._calls.object(Call(verb="delete", path=resource.path(namespace, name), body=options))
         except NotFound:
-            return False
+            return False  # also where a try of ours has deleted it and the answer was lost
         return True
 
     @asynccontextmanager

@@ -13,6 +13,7 @@ from node_agent.errors import KubeAccessError
 from node_agent.kube.access import Access, Pem
 
 
+# Only what is used, or refused: whatever else a kubeconfig has is for others.
 class _Cluster(Struct, rename="kebab"):
     server: str = ""
     certificate_authority: str = ""

@@ -26,7 +26,7 @@ class Mirror:
     They are those that the selectors name and ``keep`` wants, which is for what no selector can say, and are without
     ``managedFields``. They are no answer before ``synced``, and may be ``staleness`` seconds behind. A watch that broke
     goes on where it was; where the server has forgotten that place, or says anything else that is no success, all is
-    listed anew. ``restarts`` counts both.
+    listed anew. ``restarts`` counts how often the watch began again, for whatever reason.
     """
 
     def __init__(
@@ -74,6 +74,8 @@ class Mirror:
         except Expired:
             self._version = ""
         except KubeError as error:
+            # A connection that broke says nothing about our place. Any answer may: a server whose data were restored
+            # from a backup, for one, calls the place too new for ever.
             broken = isinstance(error, Unavailable) and error.code == 0
             self._version = self._version if broken else ""
             if self._troubles.should_say(str(error)):

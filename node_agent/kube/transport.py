@@ -156,7 +156,7 @@ class Transport:
                     server_hostname=(endpoint.server_name or endpoint.host) if tls is not None else None,
                 )
         except ssl.SSLCertVerificationError:
-            raise
+            raise  # the next try would end as this one did
         except OSError as error:
             raise Unreached(_reason(error)) from error
         for option in KEEP_ALIVE:
@@ -177,6 +177,7 @@ class _Connection:
         """Whether an idle connection can be used: it is young, and nothing has come on it, not even its end."""
         if self._reader.exception() is not None or time.monotonic() - self._since > IDLE_SECONDS:
             return False
+        # A reader tells only by reading whether it has something; a pause of no length is enough for that.
         try:
             async with asyncio.timeout(0):
                 await self._reader.read(1)
@@ -186,6 +187,7 @@ class _Connection:
 
     def start_next(self) -> bool:
         """Make ready for another exchange; says whether that is possible."""
+        # What came beyond the answer would be taken for the next one.
         whole = self._http.our_state is self._http.their_state is h11.DONE
         if not whole or self._http.trailing_data != (b"", False):
             return False
@@ -194,13 +196,16 @@ class _Connection:
         return True
 
     async def close(self) -> None:
+        # Nothing is left to be said, and a farewell of TLS may wait for a peer that is gone.
         self._writer.transport.abort()
         with suppress(OSError):
             await self._writer.wait_closed()
 
     async def ask(self, authority: str, outgoing: Outgoing) -> h11.Response:
         """Send a request; returns the beginning of the answer."""
-        headers = {"Host": authority, "Content-Length": str(len(outgoing.body))} | dict(outgoing.headers)
+        headers = {"Host": authority} | dict(outgoing.headers)
+        if outgoing.body:
+            headers["Content-Length"] = str(len(outgoing.body))
         request = h11.Request(method=outgoing.method, target=outgoing.target, headers=list(headers.items()))
         events = (request, h11.Data(data=outgoing.body), h11.EndOfMessage())
         self._writer.write(b"".join(self._http.send(event) or b"" for event in events))

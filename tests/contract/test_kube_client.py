@@ -7,7 +7,6 @@ import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -26,61 +25,19 @@ from node_agent.kube import client as client_module
 from node_agent.kube.access import Access
 from node_agent.kube.client import EventType, KubeClient, Patch
 from node_agent.kube.mirror import Mirror
-from node_agent.kube.resources import EVENTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Object, Resource
+from node_agent.kube.resources import EVENTS, NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Object
+from tests.contract.kube_objects import (
+    CONFIG_MAPS,
+    DRIVER,
+    allocated,
+    config_map,
+    reported,
+    resource_claim,
+    resource_slice,
+    without_own,
+)
 from tests.fakes import certificates
 from tests.fakes.api_server import ApiServer
-
-CONFIG_MAPS = Resource(plural="configmaps", kind="ConfigMap")
-DRIVER = "gpu.test"
-
-
-def named(name: str = "", **metadata: Any) -> Object:
-    """The metadata of an object in the tests' own namespace, of a name that no other test uses."""
-    return {"name": name or f"test-{uuid.uuid4().hex[:8]}", **metadata}
-
-
-def config_map(**data: str) -> Object:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named(namespace="default"), "data": data}
-
-
-def resource_slice(pool: str = "", *devices: str, driver: str = DRIVER, node: str = "n0") -> Object:
-    return {
-        "apiVersion": RESOURCE_SLICES.api_version,
-        "kind": RESOURCE_SLICES.kind,
-        "metadata": named(),
-        "spec": {
-            "driver": driver,
-            "nodeName": node,
-            "pool": {"name": pool or node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": name} for name in devices],
-        },
-    }
-
-
-def resource_claim() -> Object:
-    request = {"name": "gpu", "exactly": {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1}}
-    return {
-        "apiVersion": RESOURCE_CLAIMS.api_version,
-        "kind": RESOURCE_CLAIMS.kind,
-        "metadata": named(namespace="default"),
-        "spec": {"devices": {"requests": [request]}},
-    }
-
-
-def allocated(*devices: str) -> Object:
-    """The status of a claim that the scheduler has given devices to, of a driver each."""
-    results = [{"request": "gpu", "driver": f"{device}.test", "pool": "n0", "device": device} for device in devices]
-    return {"allocation": {"devices": {"results": results}}}
-
-
-def reported(device: str, **data: Any) -> Object:
-    return {"driver": f"{device}.test", "pool": "n0", "device": device, "conditions": None, "data": data}
-
-
-def without_own(item: Object) -> Object:
-    """An object without what the server says of it."""
-    own = {"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"}
-    return item | {"metadata": {key: value for key, value in item["metadata"].items() if key not in own}}
 
 
 class KubeClientContract:

@@ -29,7 +29,8 @@ from node_agent.kube.resources import (
     Object,
     Resource,
 )
-from tests.contract.test_kube_client import CONFIG_MAPS, KubeClientContract, config_map, resource_slice
+from tests.contract.kube_objects import CONFIG_MAPS, config_map, resource_slice
+from tests.contract.test_kube_client import KubeClientContract
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 

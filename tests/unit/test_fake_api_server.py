@@ -295,7 +295,7 @@ def test_a_step_that_cannot_be_done_fails(operation: Object) -> None:
 
 
 def test_steps_reach_into_lists() -> None:
-    steps = [
+    steps: list[Object] = [
         {"op": "add", "path": "/l/-", "value": 3},
         {"op": "add", "path": "/l/0", "value": 0},
         {"op": "remove", "path": "/l/1"},

@@ -1,6 +1,7 @@
 """What does no harm is tried again, within a budget; what may have been done is not; every failure says which call."""
 
 import asyncio
+import ssl
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -336,3 +337,22 @@ def test_an_access_without_a_port_means_its_schemes_own(url: str, host: str, por
     access = Access(server=url, source="the test")
     endpoint = calls_module._endpoint(access, Credentials(access))
     assert (endpoint.host, endpoint.port) == (host, port)
+
+
+@pytest.mark.parametrize(
+    ("said", "advice"),
+    [
+        ("certificate has expired", "renew it there, or set the clock right here"),
+        ("Hostname mismatch, certificate is not valid for 'a.b'.", "set tls-server-name there"),
+        ("IP address mismatch, certificate is not valid for '10.0.0.1'.", "set tls-server-name there"),
+        ("self-signed certificate in certificate chain", "is the certificate authority of the test that server's?"),
+    ],
+)
+def test_each_reason_for_distrust_has_its_advice(said: str, advice: str) -> None:
+    access = Access(server="https://127.0.0.1", source="the test", authority=certificates.AUTHORITY)
+    error = ssl.SSLCertVerificationError()
+    error.verify_message = said
+    distrust = Calls(access, agent="test", patience=HASTY)._distrust(error)
+    assert isinstance(distrust, KubeAccessError)
+    assert str(distrust).startswith(f"https://127.0.0.1 cannot be trusted: {said}; ")
+    assert str(distrust).endswith(advice)
