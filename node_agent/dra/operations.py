@@ -12,7 +12,7 @@ from typing import Protocol
 
 from node_agent.allocation.grants import Grant
 from node_agent.dra.configs import config_for
-from node_agent.errors import DeviceHeld, KubeError, NodeAgentError, UnknownDevice
+from node_agent.errors import DeviceHeld, HoldersUnknown, KubeError, NodeAgentError, UnknownDevice
 from node_agent.kit.backoff import pauses
 from node_agent.kit.logs import Log
 from node_agent.model.claim import Claim, ClaimUid
@@ -49,7 +49,8 @@ class PreparedDevice:
 
 
 Answer = tuple[PreparedDevice, ...] | NodeAgentError
-Work = Callable[[ClaimRef], Awaitable[tuple[PreparedDevice, ...]]]
+Work = Callable[[ClaimRef, float], Awaitable[tuple[PreparedDevice, ...]]]
+"""What is done for a claim, and when it was asked for: a retry is as old as the call that it belongs to."""
 
 
 class ClaimSource(Protocol):
@@ -100,20 +101,19 @@ class ClaimOperations:
 
     async def _answered(self, what: str, ref: ClaimRef, work: Work) -> Answer:
         """Do the work, again while its trouble may pass; what it raises in the end is the answer."""
-        end = time.monotonic() + self._patience
+        asked = time.monotonic()
         for pause in pauses(first=0.2, longest=5.0):
             try:
-                return await work(ref)
+                return await work(ref, asked)
             except NodeAgentError as error:
-                if not isinstance(error, TRANSIENT) or time.monotonic() + pause > end:
+                if not isinstance(error, TRANSIENT) or time.monotonic() + pause > asked + self._patience:
                     log.error("claim failed", step=what, claim=ref.full_name, uid=ref.uid, reason=error)
                     return error
                 log.info("claim is tried again", step=what, claim=ref.full_name, uid=ref.uid, reason=error)
             await asyncio.sleep(pause)
         raise AssertionError("pauses never end")
 
-    async def _prepare(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
-        asked = time.monotonic()
+    async def _prepare(self, ref: ClaimRef, asked: float) -> tuple[PreparedDevice, ...]:
         claim = await self._claims.claim(ref)
         published = self._published()
         for result in claim.of_driver(self._driver):
@@ -133,11 +133,12 @@ class ClaimOperations:
             for hold in grant.holds
         )
 
-    async def _unprepare(self, ref: ClaimRef) -> tuple[PreparedDevice, ...]:
+    async def _unprepare(self, ref: ClaimRef, _: float) -> tuple[PreparedDevice, ...]:
         await self._preparer.unprepare(ref.uid)
         log.info("unprepared", claim=ref.full_name, uid=ref.uid)
         return ()
 
 
-TRANSIENT = (KubeError, DeviceHeld)
-"""What may pass within seconds: the API server, and hardware that another claim is just giving back."""
+TRANSIENT = (KubeError, DeviceHeld, HoldersUnknown)
+"""What may pass within seconds: the API server, hardware that another claim is just giving back, and an agent that has
+not yet learned who holds what."""

@@ -1,0 +1,186 @@
+"""What the kubelet is answered for its claims: one slow or broken claim is no other's business, trouble that may pass
+is tried again within the call, and what cannot be helped is said at once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from node_agent.allocation.prepare import Preparer
+from node_agent.dra.operations import ClaimOperations, ClaimRef, PreparedDevice
+from node_agent.errors import (
+    ClaimConfigInvalid,
+    ClaimUnreadable,
+    DeviceHeld,
+    HoldersUnknown,
+    KubeError,
+    NodeAgentError,
+    Overtaken,
+    UnknownDevice,
+)
+from node_agent.model.claim import Claim, ClaimUid, OpaqueConfig
+from tests.unit.allocation.support import DEVICES, DRIVER, POOL, allocated, claim, node, uid_of
+
+Arrival = Callable[[], Awaitable[None]]
+
+
+@dataclass
+class KnownClaims:
+    """Claims as they are known; ``troubles`` are raised first, one for each question, ``arrival`` is waited for."""
+
+    claims: dict[ClaimUid, Claim] = field(default_factory=dict)
+    troubles: list[NodeAgentError] = field(default_factory=list)
+    arrivals: dict[ClaimUid, Arrival] = field(default_factory=dict)
+
+    async def claim(self, ref: ClaimRef) -> Claim:
+        if ref.uid in self.arrivals:
+            await self.arrivals[ref.uid]()
+        if self.troubles:
+            raise self.troubles.pop(0)
+        if ref.uid not in self.claims:
+            raise ClaimUnreadable(f"claim {ref.full_name} is not there")
+        return self.claims[ref.uid]
+
+
+@dataclass
+class World:
+    known: KnownClaims
+    preparer: Preparer
+    operations: ClaimOperations
+
+    def knows(self, *claims: Claim) -> list[ClaimRef]:
+        self.known.claims |= {each.uid: each for each in claims}
+        return [ref(each) for each in claims]
+
+
+def ref(one: Claim) -> ClaimRef:
+    return ClaimRef(uid=one.uid, namespace=one.namespace, name=one.name)
+
+
+@asynccontextmanager
+async def world(folder: Path, *, patience: float = 5.0) -> AsyncIterator[World]:
+    async with node(folder) as parts:
+        known = KnownClaims()
+        operations = ClaimOperations(
+            driver=DRIVER, claims=known, preparer=parts.preparer, published=lambda: DEVICES, patience=patience
+        )
+        yield World(known, parts.preparer, operations)
+
+
+def prepared(answers: Mapping[ClaimUid, object], name: str) -> tuple[PreparedDevice, ...]:
+    answer = answers[uid_of(name)]
+    assert isinstance(answer, tuple), answer
+    return answer
+
+
+async def test_the_kubelet_gets_each_device_with_its_request_and_pool(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        refs = here.knows(claim("a", allocated("gpu-0", "first/large"), allocated("gpu-1", "second")))
+        first, second = prepared(await here.operations.prepare(refs), "a")
+    assert (first.device, first.requests, first.pool) == ("gpu-0", ("first",), POOL)
+    assert (second.device, second.requests, second.pool) == ("gpu-1", ("second",), POOL)
+    assert first.cdi_ids and second.cdi_ids
+    assert first.cdi_ids[0] != second.cdi_ids[0]
+
+
+async def test_a_share_keeps_its_id(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        refs = here.knows(claim("a", allocated("gpu-0", share_id="s1")), claim("b", allocated("gpu-0", share_id="s2")))
+        answers = await here.operations.prepare(refs)
+        assert [prepared(answers, name)[0].share_id for name in "ab"] == ["s1", "s2"]
+
+
+async def test_a_broken_claim_costs_no_other(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        good, unknown = claim("good", "gpu-0"), claim("unknown", "gpu-99")
+        refs = [*here.knows(good, unknown), ref(claim("gone"))]
+        answers = await here.operations.prepare(refs)
+    assert prepared(answers, "good")[0].device == "gpu-0"
+    assert isinstance(answers[uid_of("unknown")], UnknownDevice)
+    assert "gpu-99" in str(answers[uid_of("unknown")])
+    assert isinstance(answers[uid_of("gone")], ClaimUnreadable)
+
+
+async def test_a_slow_claim_holds_up_no_other(tmp_path: Path) -> None:
+    async with world(tmp_path) as here, asyncio.TaskGroup() as group:
+        slow, quick = here.knows(claim("slow", "gpu-0"), claim("quick", "gpu-1"))
+        arrived = asyncio.Event()
+
+        async def arrival() -> None:
+            await arrived.wait()
+
+        here.known.arrivals[slow.uid] = arrival
+        waiting = group.create_task(here.operations.prepare([slow]))
+        async with asyncio.timeout(5):
+            assert prepared(await here.operations.prepare([quick]), "quick")
+        assert not waiting.done()
+        arrived.set()
+        assert prepared(await waiting, "slow")
+
+
+@pytest.mark.parametrize("trouble", [KubeError("away"), DeviceHeld("given back soon"), HoldersUnknown("not yet")])
+async def test_trouble_that_may_pass_is_tried_again_within_the_call(tmp_path: Path, trouble: NodeAgentError) -> None:
+    async with world(tmp_path) as here:
+        refs = here.knows(claim("a", "gpu-0"))
+        here.known.troubles = [trouble]
+        assert prepared(await here.operations.prepare(refs), "a")
+        assert not here.known.troubles
+
+
+async def test_trouble_that_does_not_pass_is_the_answer_in_time(tmp_path: Path) -> None:
+    async with world(tmp_path, patience=0.3) as here:
+        refs = here.knows(claim("a", "gpu-0"))
+        here.known.troubles = [KubeError("away")] * 50
+        async with asyncio.timeout(5):
+            answers = await here.operations.prepare(refs)
+        assert str(answers[uid_of("a")]) == "away"
+
+
+async def test_a_mistaken_configuration_is_said_at_once_with_its_path_and_takes_nothing(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": {"strategi": "x"}}
+        mistaken = Claim(
+            uid=uid_of("a"),
+            namespace="default",
+            name="a",
+            results=(allocated("gpu-0"),),
+            configs=(OpaqueConfig(driver=DRIVER, parameters=parameters),),
+        )
+        answers = await here.operations.prepare(here.knows(mistaken))
+        assert isinstance(answers[mistaken.uid], ClaimConfigInvalid)
+        assert "sharing" in str(answers[mistaken.uid])
+        assert prepared(await here.operations.prepare(here.knows(claim("b", "gpu-0"))), "b")
+
+
+async def test_what_other_drivers_were_given_is_left_to_them(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        refs = here.knows(claim("a", allocated("nic-0", driver="nic.example"), "gpu-0"))
+        assert [each.device for each in prepared(await here.operations.prepare(refs), "a")] == ["gpu-0"]
+
+
+async def test_a_retry_is_as_old_as_its_call_and_loses_to_an_unprepare_in_between(tmp_path: Path) -> None:
+    """A pod is deleted while its prepare waits for the API server: the claim must not come to hold its GPU again."""
+    async with world(tmp_path) as here:
+        (one,) = here.knows(claim("a", "gpu-0"))
+        here.known.troubles = [KubeError("away")]
+
+        async def deleted() -> None:
+            if not here.known.troubles:
+                await here.operations.unprepare([one])
+
+        here.known.arrivals[one.uid] = deleted
+        answers = await here.operations.prepare([one])
+        assert isinstance(answers[one.uid], Overtaken)
+        del here.known.arrivals[one.uid]
+        assert prepared(await here.operations.prepare(here.knows(claim("b", "gpu-0"))), "b")
+
+
+async def test_unpreparing_answers_every_claim_known_or_not_any_number_of_times(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        refs = [*here.knows(claim("a", "gpu-0")), ref(claim("unheard-of"))]
+        await here.operations.prepare(refs[:1])
+        for _ in range(2):
+            assert await here.operations.unprepare(refs) == {each.uid: () for each in refs}
