@@ -166,15 +166,13 @@ async def test_a_retry_is_as_old_as_its_call_and_loses_to_an_unprepare_in_betwee
     async with world(tmp_path) as here:
         (one,) = here.knows(claim("a", "gpu-0"))
         here.known.troubles = [KubeError("away")]
-
-        async def deleted() -> None:
-            if not here.known.troubles:
-                await here.operations.unprepare([one])
-
-        here.known.arrivals[one.uid] = deleted
-        answers = await here.operations.prepare([one])
+        asked = asyncio.create_task(here.operations.prepare([one]))
+        async with asyncio.timeout(5):
+            while here.known.troubles:
+                await asyncio.sleep(0)
+        await here.operations.unprepare([one])
+        answers = await asked
         assert isinstance(answers[one.uid], Overtaken)
-        del here.known.arrivals[one.uid]
         assert prepared(await here.operations.prepare(here.knows(claim("b", "gpu-0"))), "b")
 
 
