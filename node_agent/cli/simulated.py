@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from node_agent.errors import ConfigError
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
 from node_agent.hardware.simulated.control import ControlServer
 from node_agent.hardware.simulated.placeholders import stat
@@ -28,8 +29,15 @@ class Simulation:
         }
 
     def controlled(self, socket: Path) -> ControlServer:
-        """Takes faults from outside the process, on ``socket``, while it is entered."""
-        socket.parent.mkdir(parents=True, exist_ok=True)
+        """Takes faults from outside the process, on ``socket``, while it is entered.
+
+        Raises:
+            ConfigError: the socket's folder cannot be made.
+        """
+        try:
+            socket.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"agent.paths.runDir: cannot make {socket.parent}: {error.strerror}") from error
         return ControlServer(self.node, socket)
 
     def stat(self, path: Path) -> os.stat_result:

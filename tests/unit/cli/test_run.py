@@ -128,5 +128,16 @@ def test_a_configuration_that_cannot_be_used_is_refused_before_anything_is_made(
     assert sorted(path.name for path in folder.iterdir()) == ["config.yaml"]
 
 
+@pytest.mark.parametrize("key", ["runDir", "stateDir"])
+def test_a_folder_that_cannot_be_made_is_named_with_its_key(run: Run, folder: Path, config: Path, key: str) -> None:
+    (folder / "occupied").write_text("a file, where a folder is to be")
+    document = json.loads(config.read_text())
+    document["agent"]["paths"][key] = str(folder / "occupied" / "below")
+    config.write_text(json.dumps(document))
+    outcome = run("run", "--simulate", "l4-2", "--config", config)
+    assert outcome.code == 1
+    assert outcome.err == f"node-agent: agent.paths.{key}: cannot make {folder}/occupied/below: Not a directory\n"
+
+
 def test_a_level_that_does_not_exist_is_refused(run: Run) -> None:
     assert run("run", "--log-level", "loud").code == 2
