@@ -32,6 +32,8 @@ def generate(config: Path | None, simulate: str | None, output: Path | None) -> 
 
     with chosen_node(config, simulate, {}) as (settings, stat):
         inventory, roots = look(settings), driver_roots(settings)
+        if not inventory.gpus:
+            raise CdiError("the node has no GPU, so there is no spec")
         files = find_driver_files(roots, inventory.driver.version)
         hook = find_hook_program(roots, settings.cdi_hook_path)
         built = node_spec(inventory, find_device_nodes(roots, inventory, stat), files, hook)

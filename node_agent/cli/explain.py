@@ -31,8 +31,8 @@ def preferred(
 
     with chosen_node(config, simulate, {}) as (settings, _):
         inventory = look(settings)
-        free = _chosen(inventory, available) if available else set(inventory.by_uuid)
-        must = _chosen(inventory, must_include) if must_include else set()
+        free = _chosen(inventory, available) if available is not None else set(inventory.by_uuid)
+        must = _chosen(inventory, must_include) if must_include is not None else set()
         if len(must) > size:
             raise AllocationError(f"{len(must)} GPUs cannot be among {size}: raise --size or shorten --must-include")
         request = PreferredRequest(

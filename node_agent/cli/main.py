@@ -48,9 +48,9 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: what the agent raises knowingly is for people, and needs no traceback."""
+    """Entry point: what the agent raises knowingly, and what the system refuses, is for people: without a traceback."""
     try:
-        cli()
-    except NodeAgentError as error:
+        cli(prog_name="node-agent")
+    except (NodeAgentError, OSError) as error:
         click.echo(f"node-agent: {error}", err=True)
         sys.exit(1)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from node_agent.model.inventory import Inventory
 
 RUN_FOLDER = Path("/run/gpu-node-agent")
+LEAST_WIDTH = 140
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -102,12 +103,16 @@ async def told_to_end() -> None:
 
 
 def console() -> "Console":
-    """Where commands print: as wide as the terminal, at least wide enough for a table where there is none."""
+    """Where commands print: as wide as the terminal, and at least wide enough for tables and drawings.
+
+    A narrower terminal breaks the lines by itself; cells that were cut to fit would lose what they say.
+    """
     from rich.console import Console
 
     # Without emoji: the middle of the PCI address 0000:ab:00.0 is one.
     found = Console(highlight=False, soft_wrap=False, emoji=False)
-    return found if found.is_terminal else Console(highlight=False, width=140, emoji=False)
+    found.width = max(found.width, LEAST_WIDTH) if found.is_terminal else LEAST_WIDTH
+    return found
 
 
 def plain(text: object) -> str:

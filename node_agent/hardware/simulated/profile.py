@@ -357,8 +357,9 @@ def _read(source: Traversable, kind: type[_Strict]) -> _Strict:
         return msgspec.convert(yaml.safe_load(source.read_text(encoding="utf-8")), kind)
     except OSError as error:
         raise SimulationError(f"{source}: cannot be read: {error.strerror}") from error
-    except (yaml.YAMLError, msgspec.ValidationError) as error:
-        raise SimulationError(f"{source}: {error}") from error
+    except (yaml.YAMLError, UnicodeDecodeError, msgspec.ValidationError) as error:
+        # A complaint about YAML has a line for each place that it is about.
+        raise SimulationError(f"{source}: {' '.join(str(error).split())}") from error
 
 
 def _shipped(folder: str) -> Traversable:

@@ -176,7 +176,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_that_names_it(run: Run, fol
 def test_a_node_without_gpus_has_no_spec(run: Run) -> None:
     outcome = run("cdi", "generate", "--simulate", "none")
     assert (outcome.code, outcome.out) == (1, "")
-    assert "no GPU can be given to a container, so there is no spec" in outcome.err
+    assert outcome.err == "node-agent: the node has no GPU, so there is no spec\n"
 
 
 # labels
