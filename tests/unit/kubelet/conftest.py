@@ -10,4 +10,7 @@ import pytest
 @pytest.fixture
 def folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="kubelet-", dir="/tmp") as name:
-        yield Path(name)
+        # The kubelet has other folders beside it.
+        folder = Path(name) / "dp"
+        folder.mkdir()
+        yield folder
