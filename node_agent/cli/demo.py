@@ -6,6 +6,8 @@ CDI spec on disk. Each step shows what the kubelet or the disk has, not what the
 
 import asyncio
 import json
+import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -171,10 +173,15 @@ class Stage:
 
     def how_to_go_on(self) -> None:
         run_dir = self._settings.paths.run_dir
+        # A clone's own environment is not on the path of another terminal.
+        program = "node-agent" if shutil.which("node-agent") else Path(sys.executable).with_name("node-agent")
         self._out.print("\nServing until Ctrl-C. In another terminal:")
-        self._out.print(f"  node-agent status --socket {run_dir}/agent.sock")
-        self._out.print(f"  node-agent simulate xid --gpu 2 --code 48 --socket {run_dir}/simulate.sock")
-        self._out.print(f"  node-agent simulate restore-gpu --gpu 2 --socket {run_dir}/simulate.sock")
+        for words in (
+            f"status --socket {run_dir}/agent.sock",
+            f"simulate xid --gpu 2 --code 48 --socket {run_dir}/simulate.sock",
+            f"simulate restore-gpu --gpu 2 --socket {run_dir}/simulate.sock",
+        ):
+            self._out.print(f"  {program} {words}", soft_wrap=True)
 
     async def _offered(self) -> int:
         """How many GPUs the agent offers, as soon as it offers any."""
