@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from node_agent.errors import Overtaken
-from node_agent.kit.tasks import cancel
+from node_agent.kit.tasks import Whole
 from node_agent.model.claim import ClaimUid
 
 # No call is older than this: the kubelet gives up long before.
@@ -29,7 +29,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[ClaimUid, asyncio.Lock] = WeakValueDictionary()
-        self._under_way: set[asyncio.Task[Any]] = set()
+        self._whole = Whole()
         self._called: dict[ClaimUid, float] = {}
         self._unprepared: dict[ClaimUid, float] = {}
 
@@ -59,15 +59,8 @@ class Calls:
 
     async def whole(self, work: Coroutine[Any, Any, T]) -> T:
         """Do the work to its end even if the one who waits for it is gone: the next call then finds it done."""
-        # Kept here, since the event loop itself would let a task that nobody awaits be collected.
-        task = asyncio.create_task(work)
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
-        return await asyncio.shield(task)
+        return await self._whole.done(work)
 
     async def end(self) -> None:
         """Wait for what is under way. What takes too long is as good as killed: the ledger knows what has begun."""
-        if self._under_way:
-            await asyncio.wait(self._under_way, timeout=GRACE_SECONDS)
-        for task in tuple(self._under_way):
-            await cancel(task)
+        await self._whole.end(GRACE_SECONDS)

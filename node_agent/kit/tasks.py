@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 async def cancel(task: "asyncio.Task[Any]") -> None:
@@ -27,3 +29,28 @@ async def running(work: Coroutine[Any, Any, Any], name: str | None = None) -> As
         yield task
     finally:
         await cancel(task)
+
+
+class Whole:
+    """Work that is done to its end, even if the one who waits for it is gone; until ``end``."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Task[Any]] = set()
+
+    def start(self, work: Coroutine[Any, Any, T], name: str | None = None) -> "asyncio.Task[T]":
+        # Kept here, since the event loop itself would let a task that nobody awaits be collected.
+        task = asyncio.create_task(work, name=name)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+        return task
+
+    async def done(self, work: Coroutine[Any, Any, T], name: str | None = None) -> T:
+        """Wait for the work, and for its result. Cancelling stops the wait, not the work."""
+        return await asyncio.shield(self.start(work, name))
+
+    async def end(self, grace: float) -> None:
+        """Wait for what is under way, and cancel what takes longer than ``grace`` seconds."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=grace)
+        for task in tuple(self._under_way):
+            await cancel(task)

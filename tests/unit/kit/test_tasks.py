@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from node_agent.kit.tasks import cancel, running
+from node_agent.kit.tasks import Whole, cancel, running
 
 
 async def forever() -> None:
@@ -119,3 +119,38 @@ async def test_a_time_limit_around_the_block_still_counts() -> None:
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.01), running(forever()):
             await forever()
+
+
+async def test_whole_work_goes_on_when_the_one_who_waits_for_it_is_gone() -> None:
+    whole, go, done = Whole(), asyncio.Event(), asyncio.Event()
+
+    async def work() -> str:
+        await go.wait()
+        done.set()
+        return "result"
+
+    gone, stays = (asyncio.create_task(whole.done(work())) for _ in range(2))
+    await asyncio.sleep(0)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    go.set()
+    assert await stays == "result"
+    await asyncio.wait_for(done.wait(), 1)
+
+
+async def test_whole_work_raises_its_failure_to_the_one_who_waits() -> None:
+    with pytest.raises(ValueError, match="broken"):
+        await Whole().done(fails(ValueError("broken")))
+
+
+async def test_the_end_waits_for_work_that_is_under_way_and_cancels_what_takes_longer() -> None:
+    whole = Whole()
+    short, long = whole.start(asyncio.sleep(0.02, "result")), whole.start(forever(), name="long")
+    await whole.end(grace=0.1)
+    assert short.result() == "result"
+    assert long.cancelled() and long.get_name() == "long"
+
+
+async def test_the_end_of_nothing_is_at_once() -> None:
+    await asyncio.wait_for(Whole().end(grace=60), 0.5)
