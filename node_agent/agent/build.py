@@ -53,11 +53,10 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
     async with AsyncExitStack() as opened:
         provider = await opened.enter_async_context(NvmlProvider(settings.paths.sysfs_root))
         files = opened.enter_context(Lane("files"))
-        ledger = await opened.enter_async_context(_ledger(settings, files))
+        doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
+        ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
         agent = _assemble(settings, provider, files, ledger, stat)
-        if access is None:
-            await ledger.reconcile(Door.CLAIM, [])
-        else:
+        if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(agent, files)))
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
@@ -77,9 +76,9 @@ def _surroundings(agent: Agent, files: Lane) -> Surroundings:
     )
 
 
-def _ledger(settings: Settings, files: Lane) -> Ledger:
+def _ledger(settings: Settings, lane: Lane, doors: frozenset[Door]) -> Ledger:
     checkpoint = Checkpoint(settings.paths.state_dir / "ledger.json")
-    return Ledger(checkpoint=checkpoint, lane=files, boot_id=read_boot_id())
+    return Ledger(checkpoint=checkpoint, lane=lane, boot_id=read_boot_id(), doors=doors)
 
 
 def _make_folders(settings: Settings) -> None:
@@ -164,6 +163,7 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: L
         ("health", watcher.run),
         ("cdi", publisher.run),
         ("status", server.run),
+        ("ledger", ledger.run),
         ("limits", limits.run),
         *((f"device-plugin {plugin.offer.value.resource}", plugin.run) for plugin in plugins),
     ):

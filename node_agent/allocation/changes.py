@@ -1,11 +1,36 @@
-"""What a change makes of the books, or why it is refused. Pure; ``ledger`` makes each change durable."""
+"""What a change makes of the books, or why it is refused. Pure; ``record`` makes each change durable."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from node_agent.allocation.conflicts import find_conflict
 from node_agent.allocation.grants import Books, Door, Grant
 from node_agent.errors import AllocationError, DeviceHeld, HoldersUnknown, StateError
+
+Change: TypeAlias = Callable[[Books], Books]
+
+
+def made(books: Books, changes: Iterable[Change]) -> tuple[Books, list[Books | Exception]]:
+    """Make changes in their order, each on what those before it have made.
+
+    Returns the books after the last one, and for each change the books right after it or what it raised; one that
+    raises has changed nothing.
+    """
+    answers: list[Books | Exception] = []
+    for change in changes:
+        try:
+            books = change(books)
+        except Exception as error:  # whatever it is, it belongs to the one who asked for the change
+            answers.append(error)
+        else:
+            answers.append(books)
+    return books, answers
+
+
+def unchanged(books: Books) -> Books:
+    """The same books, for whoever only wants to know them."""
+    return books
 
 
 def reserved(books: Books, grant: Grant) -> Books:

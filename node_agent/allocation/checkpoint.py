@@ -2,10 +2,9 @@
 
 The checksum is over the bytes of the payload as they stand in the file, so no version's idea of how to write them
 matters. Keys that are not known are passed over: an older agent reads what a newer one of the same ``version`` wrote.
-All calls block; ``ledger`` makes them on a lane.
+All calls block; ``record`` makes them.
 """
 
-import fcntl
 import hashlib
 import os
 from dataclasses import dataclass
@@ -73,59 +72,35 @@ def read_boot_id(path: Path = BOOT_ID) -> str:
 
 
 class Checkpoint:
-    """The file at ``path`` and the lock beside it, which one process at a time has."""
+    """The file at ``path``. Whoever reads it to write it, or clears away, keeps others out meanwhile (``custody``)."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock: int | None = None
 
-    def lock(self) -> bool:
-        """Take the lock; False while another process has it. It ends with ``unlock`` or with the process."""
-        # By flock: the kernel takes it back however the process ends.
-        descriptor = self._open_lock()
+    def read(self) -> bytes | None:
+        """What is in the file, for ``decode``; None where there is none. Raises StateError where it cannot be read."""
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(descriptor)
-            return False
-        self._lock = descriptor
-        return True
-
-    def unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-    def _open_lock(self) -> int:
-        # A file of its own: each save replaces the checkpoint, and a lock on it would go with the old one.
-        path = self.path.with_name(f"{self.path.name}.lock")
-        try:
-            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            raise StateError(f"cannot open {path}: {error.strerror}; the agent needs a folder of its own") from error
-
-    def load(self) -> Books | None:
-        """What was saved last; None where there is no file. The lock must be taken.
-
-        Raises CheckpointDamaged where the file cannot be read, or is not what was written, or of an unknown version.
-        """
-        for left in unfinished(self.path.parent, self.path.name):
-            left.unlink(missing_ok=True)
-        try:
-            return decode(self.path.read_bytes())
+            return self.path.read_bytes()
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise CheckpointDamaged(f"it cannot be read: {error.strerror}") from error
+            raise StateError(f"cannot read who holds which GPU from {self.path}: {error.strerror}") from error
 
-    def save(self, books: Books) -> None:
-        """Make these books the ones that survive. Raises StateError; those before them are then still there."""
+    def clear_away(self) -> None:
+        """Remove what a killed agent has left of a write."""
+        for left in unfinished(self.path.parent, self.path.name):
+            left.unlink(missing_ok=True)
+
+    def save(self, books: Books) -> bytes:
+        """Make these books the ones that survive; returns what is in the file then. Raises StateError."""
+        content = encode(books)
         try:
-            write_atomic(self.path, encode(books), mode=0o600)
+            write_atomic(self.path, content, mode=0o600)
         except OSError as error:
             raise StateError(
                 f"cannot write who holds which GPU to {self.path}: {error.strerror}; nothing was given or taken back"
             ) from error
+        return content
 
     def set_aside(self) -> Path:
         """Keep a damaged file under another name, for people to look at; ``path`` keeps it until the next save.

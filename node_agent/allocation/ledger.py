@@ -1,36 +1,40 @@
 """The one ledger of grants, for both front doors: what it answers is on disk.
 
 Changes are pure (``changes``) and wait in a queue. Whoever comes first writes for all that wait: one write of the file
-(``checkpoint``) for as many changes as have come in while the last write went on. If it fails, all of them fail and
-nothing has changed. So the books in memory are those on disk, but for what was explicitly not worth a write.
+(``record``) for as many changes as have come in while the last write went on. If it fails, all of them fail and
+nothing has changed. So the books in memory are those on disk, but for what was explicitly not worth a write; and while
+a second agent shares the file, everything is.
 """
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from node_agent.allocation import conflicts
-from node_agent.allocation.changes import after_boot, reconciled, recorded, released, reserved
+from node_agent.allocation.changes import Change, reconciled, recorded, released, reserved, unchanged
 from node_agent.allocation.checkpoint import Checkpoint
+from node_agent.allocation.custody import Custody
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
-from node_agent.errors import CheckpointDamaged, StateError
+from node_agent.allocation.record import Record, View
+from node_agent.errors import StateError
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
-from node_agent.kit.tasks import cancel
+from node_agent.kit.tasks import Whole
 from node_agent.model.gpu import GpuUuid
 
-# How often the lock is looked at while another agent has it: the time without an agent at a rolling update.
-LOCK_SECONDS = 0.05
+# How often the agent looks for another one: whether it asks to be let in, what it has written, whether it is gone.
+LOOK_SECONDS = 0.5
+
+# How often it tries to get in where another one is alone.
+ENTER_SECONDS = 0.05
 
 # How long the last write may take when the ledger is closed.
 GRACE_SECONDS = 5.0
 
 log = Log(__name__)
-
-Change = Callable[[Books], Books]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -51,60 +55,83 @@ class _Waiting:
 
 
 class Ledger:
-    """Who holds what. Use it as a context manager: it waits until no other process keeps the same file.
+    """Who holds what. Use it as a context manager; while it is open ``run`` has to run, so that another agent of the
+    node can come in, and this one hears of what that has changed.
 
     Every method that changes something raises StateError where the file cannot be written; nothing is changed then.
-    ``boot_id`` tells this boot from others, ``clock`` gives wall-clock seconds.
+    ``boot_id`` tells this boot from others, ``clock`` gives wall-clock seconds. ``doors`` are those that are open:
+    where nobody serves claims, none is waited for.
     """
 
     def __init__(
-        self, *, checkpoint: Checkpoint, lane: Lane, boot_id: str, clock: Callable[[], float] = time.time
+        self,
+        *,
+        checkpoint: Checkpoint,
+        lane: Lane,
+        boot_id: str,
+        doors: frozenset[Door] = frozenset(Door),
+        clock: Callable[[], float] = time.time,
     ) -> None:
-        self._checkpoint = checkpoint
+        self._path = checkpoint.path
+        self._custody = Custody(checkpoint.path.with_name(f"{checkpoint.path.name}.lock"))
+        self._record = Record(checkpoint=checkpoint, custody=self._custody, boot_id=boot_id, doors=doors)
         self._lane = lane
         self._boot_id = boot_id
         self._clock = clock
         self._queue: list[_Waiting] = []
+        self._whole, self._turn = Whole(), asyncio.Lock()
         self._writer: asyncio.Task[None] | None = None
-        self._books = Books()
-        self._stored: Books | None = None
+        self._view = self._record.first_view
         self._failure: str | None = None
-        self._loss = f"the ledger {checkpoint.path} is new"
         self.grants: Latest[Mapping[str, Grant]] = Latest({})
+        self.unreconciled: Latest[frozenset[Door]] = Latest(frozenset())
+        """The doors of whose holders ``reconcile`` must tell before anybody new gets a device."""
 
     async def __aenter__(self) -> "Ledger":
-        await self._wait_for_the_lock()
-        self._stored = await self._lane.run("read the ledger", self._load)
-        # No file and one that is damaged are one case: neither tells whether somebody holds GPUs already.
-        self._books = after_boot(self._stored or Books(unreconciled=frozenset(Door)), self._boot_id)
-        self.grants.set(self._books.grants)
+        try:
+            await self._enter()
+        except BaseException:
+            self._custody.leave()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._writer is not None:
-            # A disk that hangs must not keep the agent from ending.
-            await asyncio.wait([self._writer], timeout=GRACE_SECONDS)
-            await cancel(self._writer)
-        self._checkpoint.unlock()
+        # A disk that hangs must not keep the agent from ending.
+        await self._whole.end(GRACE_SECONDS)
+        self._custody.leave()
+
+    async def run(self) -> None:
+        """Keep company with another agent of this node, whenever there is one, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            await self._whole.done(self._keep_company(), name="ledger company")
+
+    async def look(self) -> None:
+        """Take in what another agent has written by now; where none is there that is nothing."""
+        if self._record.has_news(self._view):
+            await self._change(unchanged, durable=False)
 
     @property
-    def unreconciled(self) -> frozenset[Door]:
-        """The doors of whose holders ``reconcile`` must tell before anybody new gets a device."""
-        return self._books.unreconciled
+    def is_new(self) -> bool:
+        """Whether there was no record at all when it was looked for, not even a damaged one."""
+        return self._view.is_new
 
     @property
     def trouble(self) -> str | None:
         """What keeps the ledger from its work, for people to read."""
-        if self._failure is None and self.unreconciled:
-            doors = " and every ".join(sorted(self.unreconciled))
-            return f"{self._loss}: nobody new gets a device before every {doors} of this node is known"
+        if self._failure is None and self.unreconciled.value:
+            doors = " and every ".join(sorted(self.unreconciled.value))
+            return (
+                f"the ledger {self._path} {self._view.loss}: "
+                f"nobody new gets a device before every {doors} of this node is known"
+            )
         return self._failure
 
     async def reserve(self, grant: Grant, *, durable: bool = True) -> Grant:
         """Hold the devices of a grant; the grant that there is where the holder has the same ones already.
 
-        What is not ``durable`` is held at once and written with the next change that is: for what leaves no trace
-        if the process dies.
+        What is not ``durable`` is held at once, and written with the next change that is or when another agent comes:
+        for what leaves no trace if the process dies.
 
         Raises:
             DeviceHeld: another holder has a GPU of it.
@@ -138,55 +165,61 @@ class Ledger:
         await self._change(partial(reconciled, door=door, live=now), durable=True)
 
     def grant_of(self, holder_id: str) -> Grant | None:
-        return self._books.grants.get(holder_id)
+        return self._view.books.grants.get(holder_id)
 
     def grants_of(self, door: Door) -> tuple[Grant, ...]:
-        return tuple(grant for grant in self._books.grants.values() if grant.holder.door is door)
+        return tuple(grant for grant in self._view.books.grants.values() if grant.holder.door is door)
 
     def holders_of(self, gpu: GpuUuid) -> tuple[Holder, ...]:
         """Everybody who has a GPU or a part of it, those with admin access as well."""
-        return conflicts.holders_of(gpu, self._books.grants.values())
+        return conflicts.holders_of(gpu, self._view.books.grants.values())
 
     def held_gpus(self, door: Door) -> frozenset[GpuUuid]:
         """The GPUs that a door has given out, so that the other door cannot."""
-        return conflicts.held_gpus(door, self._books.grants.values())
+        return conflicts.held_gpus(door, self._view.books.grants.values())
 
-    async def _wait_for_the_lock(self) -> None:
+    async def _enter(self) -> None:
+        """Get in, and learn what is in the file."""
         said = False
-        while not self._checkpoint.lock():
+        while not self._custody.enter():
             if not said:
-                log.info("waiting for another agent of this node to end", file=self._checkpoint.path)
+                log.info("waiting for another agent of this node to share the ledger", file=self._path)
                 said = True
-            await asyncio.sleep(LOCK_SECONDS)
+            await asyncio.sleep(ENTER_SECONDS)
+        self._know(await self._lane.run("open the ledger", partial(self._record.opened, self._view)))
 
-    def _load(self) -> Books | None:
-        try:
-            return self._checkpoint.load()
-        except CheckpointDamaged as error:
-            self._loss = f"the ledger {self._checkpoint.path} is damaged ({error}; {self._set_aside()})"
-            log.error("the record of who holds which gpu is lost", reason=self._loss)
-        return None
+    async def _keep_company(self) -> None:
+        async with self._turn:
+            if self._custody.adrift:
+                log.warning("the lock of the ledger was removed", file=self._path)
+                self._custody.leave()
+                self._know(replace(self._view, alone=False))
+                await self._enter()
+            elif not self._view.alone:
+                self._know(await self._lane.run("read the ledger", partial(self._record.caught_up, self._view)))
+            elif self._custody.asked:
+                self._know(await self._lane.run("share the ledger", partial(self._record.shared, self._view)))
+                log.info("the ledger is shared with another agent of this node", file=self._path)
 
-    def _set_aside(self) -> str:
-        try:
-            return f"kept as {self._checkpoint.set_aside()}"
-        except StateError as error:
-            return str(error)
+    def _know(self, view: View) -> None:
+        self._view = view
+        self.grants.set(view.books.grants)
+        self.unreconciled.set(view.books.unreconciled)
 
     async def _changed(self, grant: Grant, change: Change, durable: bool) -> Grant:
         return (await self._change(change, durable)).grants[grant.holder.id]
 
     async def _change(self, change: Change, durable: bool) -> Books:
         """Wait until the change is made, and its place in the file written; the books right after it."""
-        if not durable and (self._writer is None or self._writer.done()):
+        if not durable and self._view.alone and not self._queue and not self._turn.locked():
             # Nobody writes and nobody waits, so there is nothing to come after; a pod is admitted by such a change.
-            self._keep(change(self._books))
-            return self._books
+            self._know(replace(self._view, books=change(self._view.books)))
+            return self._view.books
         waiting = _Waiting(change=change, durable=durable, answer=asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         if self._writer is None or self._writer.done():
             # A task of its own: a caller that is cancelled must not take the changes of the others with it.
-            self._writer = asyncio.create_task(self._work_off(), name="ledger")
+            self._writer = self._whole.start(self._work_off(), name="ledger")
         return await waiting.answer
 
     async def _work_off(self) -> None:
@@ -199,36 +232,19 @@ class Ledger:
             for waiting in (*batch, *self._queue):
                 waiting.settle(StateError("the ledger was closed before this was written; it may have been, or not"))
 
-    async def _make(self, batch: list[_Waiting]) -> None:
-        """Make the changes of a batch in their order, each on what those before it have made, and write once."""
-        after = self._books
-        made: list[tuple[_Waiting, Books]] = []
-        for waiting in batch:
-            try:
-                after = waiting.change(after)
-            except Exception as error:  # whatever it is, it belongs to the one who waits
-                waiting.settle(error)
-            else:
-                made.append((waiting, after))
-        failure = await self._written(after) if any(waiting.durable for waiting, _ in made) else None
-        if failure is None:
-            self._keep(after)
-        for waiting, books in made:
-            waiting.settle(failure or books)
-
-    def _keep(self, books: Books) -> None:
-        self._books = books
-        self.grants.set(books.grants)
-
-    async def _written(self, books: Books) -> Exception | None:
-        """Write the books, if they differ from those in the file; what went wrong, if anything did."""
+    async def _make(self, batch: Sequence[_Waiting]) -> None:
+        """Make the changes of a batch in their order, and write once."""
+        changes, durable = [waiting.change for waiting in batch], [waiting.durable for waiting in batch]
         try:
-            if books != self._stored:
-                await self._lane.run("write the ledger", lambda: self._checkpoint.save(books))
-                self._stored = books
+            async with self._turn:
+                change = partial(self._record.changed, self._view, changes, durable)
+                outcome = await self._lane.run("change the ledger", change)
+                self._know(outcome.view)
         except Exception as error:  # each of those who wait gets it
-            # The file may have been replaced all the same: the next change is written whatever it is.
-            self._failure, self._stored = str(error), None
-            return error
-        self._failure = None
-        return None
+            self._failure = str(error)
+            for waiting in batch:
+                waiting.settle(error)
+            return
+        self._failure = None if outcome.failure is None else str(outcome.failure)
+        for waiting, answer in zip(batch, outcome.answers, strict=True):
+            waiting.settle(answer)

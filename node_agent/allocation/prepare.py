@@ -83,14 +83,14 @@ class Preparer:
 
     async def renew(self, uid: ClaimUid) -> None:
         """Write the spec of a prepared claim anew, unless it is as it should be; raises CdiError."""
-        async with self._calls.turn(uid):
+        async with self._known(uid):
             grant = self._ledger.grant_of(uid)
             if grant is not None and grant.state is State.PREPARED:
                 await self._write_spec(grant)
 
     async def sweep(self, uid: ClaimUid) -> None:
         """Remove the spec of a claim that holds nothing; raises CdiError."""
-        async with self._calls.turn(uid):
+        async with self._known(uid):
             if self._ledger.grant_of(uid) is None:
                 await self._specs.remove(uid)
                 log.info("spec of an unknown claim removed", uid=uid)
@@ -99,8 +99,15 @@ class Preparer:
         """Whether a claim was to be prepared or unprepared at ``when`` (``time.monotonic()``) or later."""
         return self._calls.called_since(uid, when)
 
+    @asynccontextmanager
+    async def _known(self, uid: ClaimUid) -> AsyncIterator[None]:
+        """A turn of the claim, that begins with what another agent has done with it."""
+        async with self._calls.turn(uid):
+            await self._ledger.look()
+            yield
+
     async def _prepare(self, claim: Claim, devices: Devices, asked: float) -> Grant:
-        async with self._calls.turn(claim.uid):
+        async with self._known(claim.uid):
             self._calls.refuse_late(claim.uid, asked)
             wanted = grant_for(claim, self.driver, devices)
             known = self._ledger.grant_of(claim.uid)
@@ -162,7 +169,7 @@ class Preparer:
             log.error("failed prepare cannot be undone yet, its devices stay held", holder=grant.holder, reason=error)
 
     async def _unprepare(self, uid: ClaimUid) -> None:
-        async with self._calls.turn(uid):
+        async with self._known(uid):
             grant = self._ledger.grant_of(uid)
             if grant is None:
                 await self._specs.remove(uid)

@@ -1,9 +1,10 @@
 """Keeps the disk true to who really holds what: specs that went missing, specs of nobody, claims that are gone."""
 
-from collections.abc import Awaitable, Collection
+import time
+from collections.abc import Awaitable, Callable, Collection
 
 from node_agent.allocation.claims import Devices, grant_for
-from node_agent.allocation.grants import Door
+from node_agent.allocation.grants import Door, Grant
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -31,12 +32,14 @@ class Upkeep:
         preparer: Preparer,
         period: float = PERIOD_SECONDS,
         lag: float = LAG_SECONDS,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
         self._specs = specs
         self._preparer = preparer
         self._period = period
         self._lag = lag
+        self._clock = clock
 
     async def run(self) -> None:
         """Restore and sweep until cancelled: now, when the edits of the node change, and every ``period`` seconds."""
@@ -55,7 +58,8 @@ class Upkeep:
         """Remove the specs of claims that hold nothing; none as long as it is not known who holds what."""
         # First the files, then the grants: a claim that is prepared in between is known by then.
         written = await self._specs.written()
-        if Door.CLAIM in self._ledger.unreconciled:
+        await self._ledger.look()
+        if Door.CLAIM in self._ledger.unreconciled.value:
             return
         for uid in written - {grant.holder.id for grant in self._ledger.grants_of(Door.CLAIM)}:
             await self._try("spec of an unknown claim stays", self._preparer.sweep(uid))
@@ -69,15 +73,20 @@ class Upkeep:
         lost and a live claim has a device that is not named: as long as that is so, nobody new gets a device.
         """
         mine = {claim.uid: claim for claim in live if claim.of_driver(self._preparer.driver)}
-        if Door.CLAIM in self._ledger.unreconciled:
+        if Door.CLAIM in self._ledger.unreconciled.value:
             await self._recover(mine.values(), devices)
         # The kubelet forgets to unprepare where it lost its own state, or where the claim went while it was away.
         for grant in self._ledger.grants_of(Door.CLAIM):
             uid = ClaimUid(grant.holder.id)
-            if uid not in mine and not self._preparer.called_since(uid, as_of - self._lag):
+            if uid not in mine and not self._is_younger(grant, as_of - self._lag):
                 log.warning("claim is gone and was never unprepared", claim=grant.holder.name, uid=uid)
                 await self._try("claim that is gone still holds its devices", self._preparer.unprepare(uid))
         await self.sweep()
+
+    def _is_younger(self, grant: Grant, when: float) -> bool:
+        """Whether a claim was called for after ``when`` (``time.monotonic()``), here or by another agent's account."""
+        held_for, passed = self._clock() - grant.since, time.monotonic() - when
+        return 0 <= held_for < passed or self._preparer.called_since(ClaimUid(grant.holder.id), when)
 
     async def _recover(self, live: Collection[Claim], devices: Devices) -> None:
         grants = [grant_for(claim, self._preparer.driver, devices) for claim in live]

@@ -1,10 +1,11 @@
 """What each change makes of the books, and what it refuses."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from node_agent.allocation.changes import after_boot, reconciled, recorded, released, reserved
+from node_agent.allocation.changes import after_boot, made, reconciled, recorded, released, reserved, unchanged
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
 from node_agent.errors import AllocationError, DeviceHeld, HoldersUnknown, StateError
 from tests.fakes.builders import uuid
@@ -48,6 +49,17 @@ def test_the_second_taker_is_refused_by_name_whichever_door_it_comes_by() -> Non
 def test_nobody_new_gets_a_device_while_a_door_has_not_told_its_holders(door: Door) -> None:
     with pytest.raises(HoldersUnknown, match=f"before the agent has heard of every {door} of this node"):
         reserved(Books(unreconciled=frozenset({door})), grant("a", 0))
+
+
+def test_a_change_that_is_refused_leaves_the_next_one_what_was_there_before() -> None:
+    def fails(_: Books) -> Books:
+        raise ZeroDivisionError
+
+    takes = partial(reserved, grant=grant("a", 0))
+    after, answers = made(books(), [takes, fails, partial(reserved, grant=grant("b", 0)), unchanged])
+    assert after == books(grant("a", 0))
+    assert [answers[0], answers[3]] == [after, after]
+    assert [type(answer) for answer in answers[1:3]] == [ZeroDivisionError, DeviceHeld]
 
 
 def test_whoever_holds_already_is_served_while_holders_are_unknown() -> None:

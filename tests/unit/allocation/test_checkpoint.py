@@ -3,8 +3,6 @@
 import hashlib
 import json
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -157,13 +155,13 @@ def test_a_payload_that_makes_no_sense_is_damage_even_with_a_good_checksum(paylo
         decode(with_payload(payload))
 
 
-def test_where_there_is_no_file_there_are_no_books(tmp_path: Path) -> None:
-    assert Checkpoint(tmp_path / LEDGER).load() is None
+def test_where_there_is_no_file_nothing_is_read(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path / LEDGER).read() is None
 
 
-def test_what_was_saved_is_loaded_and_nobody_else_may_read_it(tmp_path: Path) -> None:
-    Checkpoint(tmp_path / LEDGER).save(BOOKS)
-    assert Checkpoint(tmp_path / LEDGER).load() == BOOKS
+def test_what_was_saved_is_read_and_nobody_else_may_read_it(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path / LEDGER).save(BOOKS) == encode(BOOKS)
+    assert Checkpoint(tmp_path / LEDGER).read() == encode(BOOKS)
     assert (tmp_path / LEDGER).stat().st_mode & 0o777 == 0o600
 
 
@@ -171,14 +169,15 @@ def test_what_a_killed_writer_left_is_removed_and_nothing_else(tmp_path: Path) -
     for name in (f".{LEDGER}.x81h", ".other.json.x81h", "names.json", f"{LEDGER}.damaged-1"):
         (tmp_path / name).write_text("part")
     Checkpoint(tmp_path / LEDGER).save(BOOKS)
-    assert Checkpoint(tmp_path / LEDGER).load() == BOOKS
+    Checkpoint(tmp_path / LEDGER).clear_away()
+    assert Checkpoint(tmp_path / LEDGER).read() == encode(BOOKS)
     assert set(os.listdir(tmp_path)) == {LEDGER, ".other.json.x81h", "names.json", f"{LEDGER}.damaged-1"}
 
 
-def test_a_file_that_cannot_be_read_counts_as_damaged(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_says_where_and_why(tmp_path: Path) -> None:
     (tmp_path / LEDGER).mkdir()
-    with pytest.raises(CheckpointDamaged, match="cannot be read: Is a directory"):
-        Checkpoint(tmp_path / LEDGER).load()
+    with pytest.raises(StateError, match=rf"cannot read who holds which GPU from {tmp_path}/{LEDGER}: Is a directory"):
+        Checkpoint(tmp_path / LEDGER).read()
 
 
 def test_a_save_that_fails_says_where_and_why_and_keeps_the_last_books(tmp_path: Path) -> None:
@@ -195,7 +194,7 @@ def test_a_damaged_file_is_kept_under_another_name_and_stays_until_the_next_save
     assert checkpoint.set_aside() == tmp_path / f"{LEDGER}.damaged-1"
     assert (tmp_path / LEDGER).read_text() == "what?"
     checkpoint.save(BOOKS)
-    assert checkpoint.load() == BOOKS
+    assert checkpoint.read() == encode(BOOKS)
     assert (tmp_path / f"{LEDGER}.damaged-1").read_text() == "what?"
 
 
@@ -219,32 +218,6 @@ def test_what_cannot_be_set_aside_says_so(tmp_path: Path) -> None:
     (tmp_path / LEDGER).mkdir()
     with pytest.raises(StateError, match="cannot keep the damaged"):
         Checkpoint(tmp_path / LEDGER).set_aside()
-
-
-def test_one_process_at_a_time_has_the_lock(tmp_path: Path) -> None:
-    first, second = Checkpoint(tmp_path / LEDGER), Checkpoint(tmp_path / LEDGER)
-    assert first.lock()
-    assert not second.lock()
-    first.unlock()
-    assert second.lock()
-    second.unlock()
-    second.unlock()
-
-
-def test_the_lock_ends_with_its_process(tmp_path: Path) -> None:
-    script = (
-        "from pathlib import Path\nfrom node_agent.allocation.checkpoint import Checkpoint\n"
-        f"assert Checkpoint(Path({str(tmp_path / LEDGER)!r})).lock()\n"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True)
-    checkpoint = Checkpoint(tmp_path / LEDGER)
-    assert checkpoint.lock()
-    checkpoint.unlock()
-
-
-def test_a_lock_without_a_folder_says_where_it_should_be(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=rf"cannot open {tmp_path}/gone/{LEDGER}.lock: No such file"):
-        Checkpoint(tmp_path / "gone" / LEDGER).lock()
 
 
 def test_the_boot_id_is_the_systems_and_empty_where_it_has_none(tmp_path: Path) -> None:

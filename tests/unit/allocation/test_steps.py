@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.allocation.checkpoint import Checkpoint
+from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Grant, Notes, State
 from node_agent.allocation.steps import Steps
 from node_agent.errors import AllocationError
@@ -30,9 +30,7 @@ CLAIM = claim("a", "gpu-0")
 
 
 def stored(folder: Path) -> Grant:
-    books = Checkpoint(folder / LEDGER).load()
-    assert books is not None
-    return books.grants[uid_of("a")]
+    return decode((folder / LEDGER).read_bytes()).grants[uid_of("a")]
 
 
 async def test_a_step_is_on_disk_before_it_begins(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.allocation.checkpoint import Checkpoint
+from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Door, State
 from node_agent.cdi.edits import ContainerEdits, NodeEdits
 from node_agent.errors import AllocationError, DeviceHeld, HoldersUnknown, UnknownDevice
@@ -184,6 +184,26 @@ async def test_a_claim_that_was_called_for_since_the_list_is_let_be(tmp_path: Pa
         assert dict(n.ledger.grants.value) == {}
 
 
+async def test_a_claim_that_another_agent_has_prepared_since_the_list_is_let_be(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        await prepared(n)
+    async with node(tmp_path, told=False, lag=60) as n:
+        await n.upkeep.reconcile([], DEVICES, time.monotonic())
+        assert set(n.ledger.grants.value) == {A.uid, B.uid}
+        n.upkeep._clock = lambda: time.time() + 61
+        await n.upkeep.reconcile([], DEVICES, time.monotonic())
+        assert dict(n.ledger.grants.value) == {}
+
+
+async def test_a_claim_from_the_future_of_a_clock_that_was_set_back_is_gone_like_others(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        await prepared(n)
+    async with node(tmp_path, told=False, lag=60) as n:
+        n.upkeep._clock = lambda: time.time() - 3600
+        await n.upkeep.reconcile([], DEVICES, time.monotonic())
+        assert dict(n.ledger.grants.value) == {}
+
+
 async def test_one_claim_that_cannot_be_undone_keeps_no_other_from_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -266,8 +286,7 @@ async def test_what_was_recovered_survives_the_next_restart(tmp_path: Path) -> N
     (tmp_path / LEDGER).unlink()
     async with node(tmp_path, told=False) as n:
         await n.upkeep.reconcile([A, B], DEVICES, time.monotonic())
-    books = Checkpoint(tmp_path / LEDGER).load()
-    assert books is not None
+    books = decode((tmp_path / LEDGER).read_bytes())
     assert {one.state for one in books.grants.values()} == {State.PREPARED}
     assert books.unreconciled == {Door.LIMIT}
 
