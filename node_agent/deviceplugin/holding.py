@@ -50,16 +50,12 @@ class LimitDoor:
 
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Hold devices for a pod. Raises DeviceHeld where a claim holds one of them; then none is held."""
-        taken: list[str] = []
+        grants = [_grant(resource, device.id, device.gpu) for device in devices]
+        new = {grant.holder.id for grant in grants} - self._ledger.grants.value.keys()
         try:
-            for device in devices:
-                grant = _grant(resource, device.id, device.gpu)
-                known = grant.holder.id in self._ledger.grants.value
-                await self._ledger.reserve(grant, durable=False)
-                if not known:
-                    taken.append(grant.holder.id)
+            await asyncio.gather(*(self._ledger.reserve(grant, durable=False) for grant in grants))
         except BaseException:
-            for holder in taken:
+            for holder in new:
                 await self._ledger.release(holder)
             raise
 
@@ -76,8 +72,10 @@ class LimitDoor:
 
     async def _compare(self, held: Mapping[str, Collection[str]]) -> None:
         """Take into the ledger what the kubelet has given out, and out of it what no pod has any more."""
-        found = (self._known(resource, name) for resource, ids in held.items() for name in ids)
+        holders = {_holder(resource, name).id for resource, names in held.items() for name in names}
+        found = (self._known(resource, name) for resource, names in held.items() for name in names)
         live = {grant.holder.id: grant for grant in found if grant is not None}
+        await self._ledger.look()
         await self._ledger.reconcile(Door.LIMIT, live.values())
         recorded = dict(self._ledger.grants.value)
         for holder, grant in live.items():
@@ -86,7 +84,7 @@ class LimitDoor:
         now = time.time()
         for holder, grant in recorded.items():
             old = now - grant.since > self._admission_seconds
-            if grant.holder.door is Door.LIMIT and holder not in live and old:
+            if grant.holder.door is Door.LIMIT and holder not in holders and old:
                 log.info("given back", device=holder)
                 await self._ledger.release(holder)
         self.synced.set()
@@ -103,6 +101,9 @@ class LimitDoor:
         return None if gpu is None else _grant(resource, device, gpu)
 
 
+def _holder(resource: str, device: str) -> Holder:
+    return Holder(door=Door.LIMIT, id=f"{resource}/{device}", name=resource)
+
+
 def _grant(resource: str, device: str, gpu: GpuUuid) -> Grant:
-    holder = Holder(door=Door.LIMIT, id=f"{resource}/{device}", name=resource)
-    return Grant(holder=holder, holds=(Hold(device=device, gpus=(gpu,)),))
+    return Grant(holder=_holder(resource, device), holds=(Hold(device=device, gpus=(gpu,)),))

@@ -108,6 +108,30 @@ async def test_a_restarted_agent_learns_from_the_kubelet_what_pods_hold(ledger: 
         await until_held(ledger, "GPU-5")
 
 
+async def test_what_a_pod_holds_under_a_name_that_is_no_longer_ours_is_not_given_back(ledger: Ledger) -> None:
+    """A resource was renamed in the configuration: the pod runs on."""
+    holder = Holder(door=Door.LIMIT, id="nvidia.com/old/GPU-1", name="nvidia.com/old")
+    await ledger.reserve(Grant(holder=holder, holds=(Hold(device="GPU-1", gpus=(GpuUuid("GPU-1"),)),)))
+    pods = Pods()
+    pods.held = {"nvidia.com/old": ["GPU-1"]}
+    door = door_of(ledger, pods)
+    async with running(door.run()):
+        await door.synced.wait()
+        await asyncio.sleep(0.05)
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+        pods.held = {}
+        await until_held(ledger)
+
+
+async def test_a_refused_pod_leaves_devices_that_were_held_before_as_they_were(ledger: Ledger) -> None:
+    door = door_of(ledger, Pods())
+    await door.take(RESOURCE, [device(1)])
+    await claim(ledger, "GPU-2")
+    with pytest.raises(DeviceHeld):
+        await door.take(RESOURCE, [device(1), device(2), device(3)])
+    assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
 async def test_nothing_is_given_back_while_the_kubelet_does_not_tell(ledger: Ledger) -> None:
     pods = Pods()
     pods.held = None
