@@ -43,18 +43,28 @@ def reserved(books: Books, grant: Grant) -> Books:
     """
     known = books.grants.get(grant.holder.id)
     if known is not None and known.same_hardware(grant):
-        return books
+        return _held_again(books, known, grant)
     if known is not None:
         raise AllocationError(f"{grant.holder} holds other devices already: they must be released first")
     # First what is certain: it stays true whoever else turns out to hold something.
     if conflict := find_conflict(grant, books.grants.values()):
         raise DeviceHeld(str(conflict))
-    if books.unreconciled:
+    if unknown := _in_the_way(books, grant.holder.door):
         raise HoldersUnknown(
             f"{grant.holder} gets no device yet: who holds which GPU is not known again before the agent has heard "
-            f"of every {' and every '.join(sorted(books.unreconciled))} of this node"
+            f"of every {' and every '.join(sorted(unknown))} of this node"
         )
     return _with(books, grant)
+
+
+def _held_again(books: Books, known: Grant, grant: Grant) -> Books:
+    """A claim that asks again is the same one; a device that is given out again by its limit has the next pod."""
+    return _with(books, replace(known, since=grant.since)) if known.holder.door is Door.LIMIT else books
+
+
+def _in_the_way(books: Books, door: Door) -> frozenset[Door]:
+    """The doors that must tell their holders first. What limits hold the kubelet knows: it gives nothing out twice."""
+    return books.unreconciled - {door} if door is Door.LIMIT else books.unreconciled
 
 
 def recorded(books: Books, grant: Grant) -> Books:

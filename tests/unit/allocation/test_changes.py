@@ -46,9 +46,27 @@ def test_the_second_taker_is_refused_by_name_whichever_door_it_comes_by() -> Non
 
 
 @pytest.mark.parametrize("door", Door)
-def test_nobody_new_gets_a_device_while_a_door_has_not_told_its_holders(door: Door) -> None:
+def test_no_new_claim_gets_a_device_while_a_door_has_not_told_its_holders(door: Door) -> None:
     with pytest.raises(HoldersUnknown, match=f"before the agent has heard of every {door} of this node"):
         reserved(Books(unreconciled=frozenset({door})), grant("a", 0))
+
+
+def test_no_new_limit_gets_a_device_while_it_is_not_known_what_claims_hold() -> None:
+    with pytest.raises(HoldersUnknown, match="before the agent has heard of every claim of this node"):
+        reserved(LOST, grant("a", 0, door=Door.LIMIT))
+
+
+def test_limits_do_not_wait_for_limits_since_the_kubelet_gives_nothing_out_twice() -> None:
+    untold = Books(unreconciled=frozenset({Door.LIMIT}))
+    assert set(reserved(untold, grant("a", 0, door=Door.LIMIT)).grants) == {"uid-of-a"}
+
+
+def test_a_device_that_is_given_out_again_by_its_limit_is_held_anew_and_a_claim_as_long_as_before() -> None:
+    """Or the next pod would lose it: who has held for long and is not admitted counts as gone."""
+    for door, since in ((Door.LIMIT, 2.0), (Door.CLAIM, 1.0)):
+        before = books(replace(grant("a", 0, door=door), since=1.0))
+        after = reserved(before, replace(grant("a", 0, door=door), since=2.0))
+        assert after.grants["uid-of-a"].since == since
 
 
 def test_a_change_that_is_refused_leaves_the_next_one_what_was_there_before() -> None:

@@ -1,6 +1,7 @@
 """What pods get by limits, in the ledger that both front doors share."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 
@@ -121,6 +122,23 @@ async def test_what_a_pod_holds_under_a_name_that_is_no_longer_ours_is_not_given
         assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
         pods.held = {}
         await until_held(ledger)
+
+
+async def test_the_next_pod_of_a_device_keeps_it_although_the_last_one_had_it_for_long(tmp_path: Path) -> None:
+    """The kubelet gives a device out again before anybody has heard that the last pod is gone."""
+    now = time.time() - 3600
+    with Lane("ledger") as lane:
+        checkpoint = Checkpoint(tmp_path / "ledger.json")
+        async with Ledger(checkpoint=checkpoint, lane=lane, boot_id="boot", clock=lambda: now) as ledger:
+            await ledger.reconcile(Door.CLAIM, [])
+            door = door_of(ledger, Pods(), admission_seconds=60.0)
+            await door.take(RESOURCE, [device(1)])
+            now = time.time()
+            await door.take(RESOURCE, [device(1)])
+            async with running(door.run()):
+                await door.synced.wait()
+                await asyncio.sleep(0.05)
+                assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
 
 
 async def test_a_refused_pod_leaves_devices_that_were_held_before_as_they_were(ledger: Ledger) -> None:
