@@ -31,7 +31,7 @@ from node_agent.dra.status_writer import StatusWriter
 from node_agent.dra.withheld import Withholder
 from node_agent.errors import KubeAccessError, NodeAgentError
 from node_agent.kit.lane import Lane
-from node_agent.kit.latest import Latest
+from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.kube.access import Access
 from node_agent.kube.client import KubeClient
@@ -43,8 +43,8 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 
-# How often claims that went without a word are looked for.
-RECONCILE_SECONDS = 3600.0
+# How often claims that went without a word are looked for, and how soon again where that failed.
+RECONCILE_SECONDS, RETRY_SECONDS = 3600.0, 30.0
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 
@@ -116,7 +116,7 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
                     "claims": mirror.run,
                     "dra withheld": lambda: withholder.run(pool.pool),
                     "claim upkeep": upkeep.run,
-                    "claim reconciliation": lambda: _reconcile(claims, upkeep, pool),
+                    "claim reconciliation": lambda: _reconcile(around.ledger, claims, upkeep, pool),
                 },
             )
 
@@ -193,19 +193,28 @@ def _assembled(
     )
 
 
-async def _reconcile(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper) -> None:
-    """At the start and every hour: learn which claims there are, and clean up after those that are gone."""
-    while True:
+async def _reconcile(ledger: Ledger, claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper) -> None:
+    """At the start, every hour and when the ledger was lost: learn which claims there are, clean up after others."""
+    async for _ in changes(ledger.unreconciled, every=lambda: RECONCILE_SECONDS):
+        while not await _reconciled(claims, upkeep, pool):
+            await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _reconciled(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper) -> bool:
+    try:
+        await upkeep.begin()
         as_of = time.monotonic()
         live = await claims.live()
-        async for found in pool.pool.watch():
-            if found is not None:
-                break
-        devices = {str(name): device for name, device in found.devices.items()} if found is not None else {}
-        try:
-            await upkeep.reconcile(live, devices, as_of)
-        except NodeAgentError as error:
-            log.error("claims cannot be reconciled", reason=error)
-            await asyncio.sleep(30)
-            continue
-        await asyncio.sleep(RECONCILE_SECONDS)
+        await upkeep.reconcile(live, await _devices(pool), as_of)
+    except NodeAgentError as error:
+        log.error("claims cannot be reconciled", reason=error)
+        return False
+    return True
+
+
+async def _devices(pool: PoolKeeper) -> dict[str, PublishedDevice]:
+    """What is published from this node, as soon as that is known."""
+    async for found in pool.pool.watch():
+        if found is not None:
+            break
+    return {str(name): device for name, device in found.devices.items()} if found is not None else {}

@@ -64,6 +64,14 @@ class Upkeep:
         for uid in written - {grant.holder.id for grant in self._ledger.grants_of(Door.CLAIM)}:
             await self._try("spec of an unknown claim stays", self._preparer.sweep(uid))
 
+    async def begin(self) -> None:
+        """Tell the ledger that no claim holds anything, on a node that has neither a record nor a spec of one.
+
+        No claim was prepared there in this boot, so nobody has to wait for the API server to say which there are.
+        """
+        if self._ledger.is_new and not await self._specs.written():
+            await self._ledger.reconcile(Door.CLAIM, [])
+
     async def reconcile(self, live: Collection[Claim], devices: Devices, as_of: float) -> None:
         """Clean up after claims that are not there any more; after a loss of the ledger learn who holds what.
 

@@ -296,3 +296,47 @@ async def test_devices_that_stand_for_other_gpus_by_now_are_recovered_as_they_ar
     async with node(tmp_path, told=False) as n:
         await n.upkeep.reconcile([A], {**DEVICES, "gpu-0": device("gpu-0", 5)}, time.monotonic())
         assert n.held("a").holds[0].gpus == (uuid(5),)
+
+
+async def test_a_node_with_neither_a_record_nor_a_spec_waits_for_no_list_of_claims(tmp_path: Path) -> None:
+    async with node(tmp_path, told=False) as n:
+        await n.upkeep.begin()
+        assert n.ledger.unreconciled.value == {Door.LIMIT}
+        await n.ledger.reserve(grant("pod", 0, door=Door.LIMIT))
+    async with node(tmp_path, told=False) as n:
+        assert n.ledger.unreconciled.value == {Door.LIMIT}
+
+
+async def test_specs_of_claims_show_that_a_record_is_missing(tmp_path: Path) -> None:
+    async with node(tmp_path) as n:
+        await n.preparer.prepare(A, DEVICES)
+    (tmp_path / LEDGER).unlink()
+    async with node(tmp_path, told=False) as n:
+        await n.upkeep.begin()
+        assert n.ledger.unreconciled.value == set(Door)
+        with pytest.raises(HoldersUnknown, match="every claim"):
+            await n.ledger.reserve(grant("pod", 0, door=Door.LIMIT))
+
+
+@pytest.mark.parametrize("with_specs", [True, False])
+async def test_a_damaged_record_waits_for_the_list_of_claims_with_or_without_specs(
+    tmp_path: Path, with_specs: bool
+) -> None:
+    async with node(tmp_path) as n:
+        await n.preparer.prepare(A, DEVICES)
+        if not with_specs:
+            n.spec_of("a").unlink()
+    await lose_ledger(tmp_path, "cut")
+    async with node(tmp_path, told=False) as n:
+        await n.upkeep.begin()
+        assert n.ledger.unreconciled.value == set(Door)
+
+
+async def test_a_record_that_says_itself_that_holders_are_unknown_waits_for_them_after_a_restart_too(
+    tmp_path: Path,
+) -> None:
+    async with node(tmp_path, told=False) as n:
+        await n.ledger.reconcile(Door.LIMIT, [])
+    async with node(tmp_path, told=False) as n:
+        await n.upkeep.begin()
+        assert n.ledger.unreconciled.value == {Door.CLAIM}
