@@ -11,6 +11,8 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from node_agent.allocation.custody import Custody
+from node_agent.allocation.grants import Door
 from node_agent.cli.run import work
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.hardware.simulated.placeholders import stat
@@ -19,12 +21,6 @@ from tests.faults.conftest import PATIENCE, Place, until
 
 WITHIN = 5.0
 """Seconds in which the kubelet must have everything again; more only where the machine is busy."""
-
-
-async def serve(place: Place) -> None:
-    """An agent until it is cancelled."""
-    async with place.agent():
-        await asyncio.Event().wait()
 
 
 async def test_a_kubelet_that_was_away_for_a_while_has_all_gpus_again(h200: Place) -> None:
@@ -80,17 +76,18 @@ async def test_pods_keep_their_gpus_over_a_restart_of_the_kubelet(h200: Place) -
     assert not set(held) & set(others)
 
 
-async def test_a_new_agent_waits_for_the_old_one_and_serves_on_after_its_goodbye(h200: Place) -> None:
-    """Both share all folders, as two pods of one DaemonSet do in a rolling update."""
+async def test_a_new_agent_serves_beside_the_old_one_and_on_after_its_goodbye(h200: Place) -> None:
+    """Both share all folders, as two pods of one DaemonSet do in a rolling update with a surge."""
     async with h200.kubelet.running(), AsyncExitStack() as update:
         async with h200.agent():
             old = await h200.allocatable(8)
-            await update.enter_async_context(running(serve(h200)))
-            await asyncio.sleep(0.5)
-            assert h200.view.endpoint == old.endpoint
-            assert h200.view.registrations == 1
-        await until(lambda: h200.view.endpoint != old.endpoint)
-        new = await h200.allocatable(8)
+            held, _ = await h200.kubelet.admit("before", GPU_RESOURCE, 2)
+            new_agent = await update.enter_async_context(h200.agent())
+            await until(lambda: h200.view.endpoint != old.endpoint)
+            new = await h200.allocatable(8)
+            others, _ = await h200.kubelet.admit("between", GPU_RESOURCE, 2)
+            assert Path(old.endpoint).exists()
+            assert new_agent.ledger.held_gpus(Door.LIMIT) == {*held, *others}
         await asyncio.sleep(1)
 
         assert h200.view.endpoint == new.endpoint
@@ -98,16 +95,21 @@ async def test_a_new_agent_waits_for_the_old_one_and_serves_on_after_its_goodbye
         assert Path(new.endpoint).exists()
         assert not Path(old.endpoint).exists()
         await h200.ready()
-        await h200.kubelet.admit("trainer", GPU_RESOURCE, 8)
+        await h200.kubelet.admit("after", GPU_RESOURCE, 4)
 
 
-async def test_an_agent_that_waits_for_another_ends_when_it_is_told(h200: Place) -> None:
-    async with h200.serving():
+async def test_an_agent_that_is_not_let_in_ends_when_it_is_told(h200: Place) -> None:
+    """The one before it hangs, and keeps the ledger for itself."""
+    h200.settings.paths.state_dir.mkdir(parents=True)
+    hanging = Custody(h200.settings.paths.state_dir / "ledger.json.lock")
+    hanging.enter()
+    async with h200.kubelet.running():
         async with running(work(h200.settings, stat)) as waiting:
-            await asyncio.sleep(0.3)
+            await until(lambda: hanging.asked)
             os.kill(os.getpid(), signal.SIGTERM)
             await until(waiting.done)
-        assert h200.view.registrations == 1
+        assert h200.view.registrations == 0
+    hanging.leave()
 
 
 async def test_an_old_agent_takes_nothing_of_a_new_one_away_whose_folders_are_its_own(h200: Place) -> None:
