@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
 from typing import Any, TypeVar
@@ -87,6 +87,13 @@ def healthy_at_kubelet(node: RealNode, resource: str = GPU) -> frozenset[str]:
     return frozenset(
         name for devices in answer.devices if devices.resource_name == resource for name in devices.device_ids
     )
+
+
+def known(node: RealNode) -> bool:
+    """Whether the kubelet has all GPUs; one that is starting does not answer yet."""
+    with suppress(grpc.RpcError):
+        return len(healthy_at_kubelet(node)) == 8
+    return False
 
 
 def simulate(node: RealNode, *arguments: str) -> None:

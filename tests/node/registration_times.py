@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
-import grpc
-
 from node_agent.kit.unix import identity
 from tests.node import agent
 from tests.node.rig.node import RealNode
@@ -76,7 +74,7 @@ def seconds_to_return(node: RealNode, number: signal.Signals, away: float) -> fl
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(node.start_kubelet)
         agent.seconds_until(lambda: identity(path) not in (before, None), 0)
-        took = agent.seconds_until(lambda: known(node), time.monotonic())
+        took = agent.seconds_until(lambda: agent.known(node), time.monotonic())
         starting.result()
     return took
 
@@ -90,18 +88,11 @@ def seconds_to_take_over(node: RealNode, route: str) -> float:
     wait_until("the second agent waits", lambda: "waiting for another agent" in second.text())
     began = time.monotonic()
     first.send(signal.SIGTERM)
-    took = agent.seconds_until(lambda: agent.registrations(second) and known(node), began)
+    took = agent.seconds_until(lambda: agent.registrations(second) and agent.known(node), began)
     first.wait()
     second.stop()
     agent.offered(node, 0)
     return took
-
-
-def known(node: RealNode) -> bool:
-    """Whether the kubelet has all GPUs; a kubelet that is starting does not answer yet."""
-    with contextlib.suppress(grpc.RpcError):
-        return len(agent.healthy_at_kubelet(node)) == 8
-    return False
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -24,6 +24,7 @@ from tests.node.agent import (
     allocated,
     gpu_pod,
     healthy_at_kubelet,
+    known,
     launch,
     minors,
     offered,
@@ -54,13 +55,6 @@ gpus:
   - {board: a30, bus: "0000:86:00.0", minor: 1, numa: 0, bridges: ["0000:85:00.0"]}
   - {board: a30, bus: "0000:af:00.0", minor: 2, numa: 0, bridges: ["0000:ae:00.0"]}
 """
-
-
-def known(node: RealNode) -> bool:
-    """Whether the kubelet has all GPUs; one that is starting does not answer yet."""
-    with suppress(grpc.RpcError):
-        return len(healthy_at_kubelet(node)) == 8
-    return False
 
 
 def await_kubelet_socket(node: RealNode, before: object) -> None:
