@@ -17,7 +17,6 @@ from node_agent.kit.unix import identity
 from tests.node import agent
 from tests.node.rig.node import RealNode
 from tests.node.rig.program import Program
-from tests.node.rig.waiting import wait_until
 
 ROUTES = ("socket", "watcher")
 AWAY_SECONDS = 5
@@ -37,8 +36,6 @@ def main() -> None:
                         for _ in range(repetitions)
                     ]
                 line(route, f"kubelet back after {away} s → it knows the GPUs", returns)
-            takeovers = [seconds_to_take_over(node, route) for _ in range(repetitions)]
-            line(route, "agent ends, a second one waits → the kubelet knows the GPUs", takeovers)
 
 
 def line(route: str, what: str, figures: list[float]) -> None:
@@ -76,22 +73,6 @@ def seconds_to_return(node: RealNode, number: signal.Signals, away: float) -> fl
         agent.seconds_until(lambda: identity(path) not in (before, None), 0)
         took = agent.seconds_until(lambda: agent.known(node), time.monotonic())
         starting.result()
-    return took
-
-
-def seconds_to_take_over(node: RealNode, route: str) -> float:
-    """Seconds from the signal that ends an agent until the kubelet knows the GPUs from another that was waiting."""
-    first = agent.start(node, {"agent": {"registration": route}})
-    second = agent.launch(
-        node, {"agent": {"registration": route, "paths": {"runDir": "/run/gpu-node-agent-2"}}}, name="agent-2"
-    )
-    wait_until("the second agent waits", lambda: "waiting for another agent" in second.text())
-    began = time.monotonic()
-    first.send(signal.SIGTERM)
-    took = agent.seconds_until(lambda: agent.registrations(second) and agent.known(node), began)
-    first.wait()
-    second.stop()
-    agent.offered(node, 0)
     return took
 
 
