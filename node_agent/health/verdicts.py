@@ -34,11 +34,16 @@ class Policy:
     ignored: Container[int] = APPLICATION_XIDS
 
 
+def is_idle(event: HardwareEvent, policy: Policy) -> bool:
+    """Whether an event says nothing about the GPU, so that even a storm of them is worth no look at it."""
+    return event.kind is EventKind.FAULT and event.code in policy.ignored and event.code != RECOVERY_ACTION_CHANGED
+
+
 def of_event(event: HardwareEvent, policy: Policy, now: float) -> Cause | None:
     """The cause that an event opens, or None where it opens none. ``now`` is wall-clock time in seconds."""
     if event.kind is EventKind.LOST:
         return lost(now)
-    if event.kind is not EventKind.FAULT or event.code in policy.ignored or event.code == RECOVERY_ACTION_CHANGED:
+    if event.kind is not EventKind.FAULT or event.code == RECOVERY_ACTION_CHANGED or is_idle(event, policy):
         return None
     return Cause(
         reason=Reason.XID,
@@ -126,4 +131,5 @@ def cleared_by(cause: Cause, outcome: GpuReadings | HardwareError, now: float, s
     if cause.reason is not Reason.XID:
         return True
     fit = isinstance(outcome, GpuReadings) and outcome.recovery_action is RecoveryAction.NONE
-    return fit and now - cause.since >= settle_seconds
+    # A clock that is set back, as at boot, must not keep the GPU out until it has caught up.
+    return fit and not 0 <= now - cause.since < settle_seconds

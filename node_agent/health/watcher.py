@@ -125,6 +125,8 @@ class HealthWatcher:
 
     def _judge(self, event: HardwareEvent) -> None:
         log.info("hardware event", kind=event.kind, gpu=event.gpu, code=event.code)
+        if verdicts.is_idle(event, self._policy):
+            return
         cause = verdicts.of_event(event, self._policy, time.time())
         if cause is not None:
             for gpu in self._meant_by(event):
@@ -138,7 +140,7 @@ class HealthWatcher:
         return (event.gpu,) if event.gpu is not None else tuple(self._inventory.value.by_uuid)
 
     async def _probe_for_ever(self) -> None:
-        """Probe at each change of the inventory, after each event, and now and then in between."""
+        """Probe at each change of the inventory, after events that may mean something, and now and then in between."""
         async for _ in changes(self._inventory, self._probe_at_once, every=lambda: self._probe_seconds):
             for gpu in self._inventory.value.by_uuid:
                 await self.probe(gpu)

@@ -41,15 +41,17 @@ class FakeEvents:
 
 
 class FakeReadings:
-    """Answers what ``set`` says of a GPU; all others are fit."""
+    """Answers what ``set`` says of a GPU; all others are fit. ``looks`` counts how often it was asked."""
 
     def __init__(self) -> None:
+        self.looks = 0
         self._answers: dict[GpuUuid, GpuReadings | HardwareError] = {}
 
     def set(self, gpu: GpuUuid, answer: GpuReadings | HardwareError) -> None:
         self._answers[gpu] = answer
 
     async def read(self, gpu: GpuUuid) -> GpuReadings:
+        self.looks += 1
         answer = self._answers.get(gpu, FIT)
         if isinstance(answer, HardwareError):
             raise answer

@@ -134,6 +134,27 @@ async def test_an_xid_is_not_cleared_before_the_driver_has_made_up_its_mind() ->
     assert ward.board.report.value.of(A).withdrawn
 
 
+@pytest.mark.parametrize("now", [106.0, 99.0, -3600.0, 1e9])
+def test_a_clock_that_is_set_keeps_no_gpu_out(now: float) -> None:
+    cause = verdicts.of_event(xid(79), Policy(), now=100.0)
+    assert cause is not None
+    assert verdicts.cleared_by(cause, FIT, now=now, settle_seconds=5.0)
+    assert not verdicts.cleared_by(cause, FIT, now=104.0, settle_seconds=5.0)
+
+
+async def test_a_storm_of_an_applications_faults_is_worth_no_look_at_the_gpu() -> None:
+    ward = Ward(probe_seconds=60)
+    async with running(ward.watcher.run()):
+        await ward.until(C)
+        looks = ward.readings.looks
+        ward.events.happen(*(xid(31) for _ in range(1000)), xid(154))
+        async with asyncio.timeout(5):
+            while ward.readings.looks == looks:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        assert ward.readings.looks == looks + 3
+
+
 async def test_a_lost_gpu_found_by_a_probe_is_withdrawn_and_comes_back(ward: Ward) -> None:
     ward.readings.set(B, DeviceLost("GPU is lost"))
     assert (await ward.until(B, Reason.LOST)).withdrawn
