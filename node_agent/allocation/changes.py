@@ -57,6 +57,13 @@ def reserved(books: Books, grant: Grant) -> Books:
     return _with(books, grant)
 
 
+def all_reserved(books: Books, grants: Iterable[Grant]) -> Books:
+    """The books with several new grants, of all holders or of none; raises as ``reserved``."""
+    for grant in grants:
+        books = reserved(books, grant)
+    return books
+
+
 def _held_again(books: Books, known: Grant, grant: Grant) -> Books:
     """A claim that asks again is the same one; a device that is given out again by its limit has the next pod."""
     return _with(books, replace(known, since=grant.since)) if known.holder.door is Door.LIMIT else books

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from node_agent.allocation import conflicts
-from node_agent.allocation.changes import Change, reconciled, recorded, released, reserved, unchanged
+from node_agent.allocation.changes import Change, all_reserved, reconciled, recorded, released, reserved, unchanged
 from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.custody import Custody
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
@@ -139,8 +139,12 @@ class Ledger:
             HoldersUnknown: it is not known yet who holds what.
             StateError: the file cannot be written.
         """
-        new = replace(grant, boot_id=self._boot_id, since=self._clock())
+        new = self._begun(grant)
         return await self._changed(new, partial(reserved, grant=new), durable)
+
+    async def reserve_all(self, grants: Iterable[Grant], *, durable: bool = True) -> None:
+        """Hold the devices of several holders, or of none where one of them cannot have its own; as ``reserve``."""
+        await self._change(partial(all_reserved, grants=[self._begun(grant) for grant in grants]), durable)
 
     async def record(self, grant: Grant, *, durable: bool = True) -> Grant:
         """Keep a grant as it is now: its state and its steps. Raises StateError where its holder has no such grant."""
@@ -161,7 +165,7 @@ class Ledger:
         Until both doors have been told after a loss, and on a node that has no record yet, ``reserve`` refuses whoever
         holds nothing.
         """
-        now = [replace(grant, boot_id=self._boot_id, since=self._clock()) for grant in live]
+        now = [self._begun(grant) for grant in live]
         await self._change(partial(reconciled, door=door, live=now), durable=True)
 
     def grant_of(self, holder_id: str) -> Grant | None:
@@ -177,6 +181,9 @@ class Ledger:
     def held_gpus(self, door: Door) -> frozenset[GpuUuid]:
         """The GPUs that a door has given out, so that the other door cannot."""
         return conflicts.held_gpus(door, self._view.books.grants.values())
+
+    def _begun(self, grant: Grant) -> Grant:
+        return replace(grant, boot_id=self._boot_id, since=self._clock())
 
     async def _enter(self) -> None:
         """Get in, and learn what is in the file."""

@@ -51,13 +51,7 @@ class LimitDoor:
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Hold devices for a pod. Raises DeviceHeld where a claim holds one of them; then none is held."""
         grants = [_grant(resource, device.id, device.gpu) for device in devices]
-        new = {grant.holder.id for grant in grants} - self._ledger.grants.value.keys()
-        try:
-            await asyncio.gather(*(self._ledger.reserve(grant, durable=False) for grant in grants))
-        except BaseException:
-            for holder in new:
-                await self._ledger.release(holder)
-            raise
+        await self._ledger.reserve_all(grants, durable=False)
 
     async def run(self) -> None:
         """Keep the ledger's limits those of the kubelet until cancelled."""

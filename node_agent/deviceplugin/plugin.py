@@ -69,12 +69,16 @@ class DevicePlugin:
 
     async def _keep_offer(self) -> None:
         made_of: tuple[int, frozenset[str]] | None = None
+        seen: tuple[object, ...] = ()
         sources = (self._inventory, self._health, self._cdi, self._grants)
         async for _ in changes(*(source for source in sources if source is not None)):
             before, inventory = self.offer.value, self._inventory.value
-            reachable = self._cdi.value.gpus if self._cdi is not None else None
+            reachable, claimed = self._cdi.value.gpus if self._cdi is not None else None, self._claimed()
+            # Each pod that is given a device changes the grants, but only what claims hold matters here.
+            if seen == (seen := (inventory, self._health.value, reachable, claimed)):
+                continue
             gpus = [gpu for gpu in inventory.gpus if self._selection.resource_of(gpu) == before.resource]
-            whole = whole_gpus(gpus, self._health.value, reachable, self._claimed())
+            whole = whole_gpus(gpus, self._health.value, reachable, claimed)
             devices = with_absent(whole, before.devices, inventory)
             ingredients = (inventory.generation, frozenset(device.id for device in devices))
             pool = before.pool if ingredients == made_of else pool_of(inventory, devices)

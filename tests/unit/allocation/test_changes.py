@@ -5,7 +5,16 @@ from functools import partial
 
 import pytest
 
-from node_agent.allocation.changes import after_boot, made, reconciled, recorded, released, reserved, unchanged
+from node_agent.allocation.changes import (
+    after_boot,
+    all_reserved,
+    made,
+    reconciled,
+    recorded,
+    released,
+    reserved,
+    unchanged,
+)
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
 from node_agent.errors import AllocationError, DeviceHeld, HoldersUnknown, StateError
 from tests.fakes.builders import uuid
@@ -43,6 +52,15 @@ def test_the_second_taker_is_refused_by_name_whichever_door_it_comes_by() -> Non
         reserved(books(grant("a", 0)), grant("b", 0, door=Door.LIMIT))
     with pytest.raises(DeviceHeld, match=r"held by limit a"):
         reserved(books(grant("a", 0, door=Door.LIMIT)), grant("b", 0))
+
+
+def test_of_several_holders_all_are_served_or_none() -> None:
+    before = books(grant("a", 0))
+    after = all_reserved(before, [grant("b", 1), grant("c", 2)])
+    assert after == books(grant("a", 0), grant("b", 1), grant("c", 2))
+    with pytest.raises(DeviceHeld, match="a"):
+        all_reserved(before, [grant("b", 1), grant("c", 0)])
+    assert all_reserved(before, []) == before
 
 
 @pytest.mark.parametrize("door", Door)

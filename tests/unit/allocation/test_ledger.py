@@ -233,6 +233,17 @@ async def test_what_is_not_worth_a_write_waits_for_a_change_that_is_being_writte
             await second
 
 
+async def test_several_holders_are_on_disk_with_one_write_or_none_of_them(
+    checkpoint: FakeCheckpoint, tmp_path: Path
+) -> None:
+    async with ledger_of(checkpoint) as ledger:
+        await ledger.reserve_all([grant("a", 0), grant("b", 1)])
+        assert (checkpoint.saves, set(on_disk(tmp_path))) == (1, {"a", "b"})
+        with pytest.raises(DeviceHeld):
+            await ledger.reserve_all([grant("c", 2), grant("d", 1)])
+        assert set(on_disk(tmp_path)) == {"a", "b"}
+
+
 async def test_a_durable_reservation_of_what_was_not_yet_written_is_written(tmp_path: Path) -> None:
     async with opened(tmp_path) as ledger:
         await ledger.reserve(grant("a", 0), durable=False)

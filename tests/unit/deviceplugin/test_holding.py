@@ -187,6 +187,20 @@ async def test_a_gpu_that_a_claim_holds_is_unhealthy_for_the_kubelet_until_it_is
         await kubelet.until(RESOURCE, allocatable=8)
 
 
+async def test_what_pods_get_does_not_have_the_offer_made_anew(
+    world: World, kubelet: EmbeddedKubelet, ledger: Ledger
+) -> None:
+    world.grants = ledger.grants
+    async with kubelet.running(), served(world, kubelet) as plugin:
+        await kubelet.until(RESOURCE, allocatable=8)
+        offer = plugin.offer.value
+        await door_of(ledger, Pods()).take(RESOURCE, [device(1), device(2)])
+        await asyncio.sleep(0.05)
+        assert plugin.offer.value is offer
+        await claim(ledger, "GPU-0")
+        await kubelet.until(RESOURCE, allocatable=7)
+
+
 async def test_admin_access_of_a_claim_takes_nothing_from_the_kubelet(
     world: World, kubelet: EmbeddedKubelet, ledger: Ledger
 ) -> None:
