@@ -157,12 +157,13 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: L
         limits=limits,
         plugins=plugins,
     )
-    server = StatusServer(agent.status, paths.run_dir / "agent.sock", settings.http_address)
+    over_tcp = [StatusServer(agent.status, settings.http_address)] if settings.http_address else []
     for name, run in (
         ("inventory", keeper.run),
         ("health", watcher.run),
         ("cdi", publisher.run),
-        ("status", server.run),
+        ("status", StatusServer(agent.status, paths.run_dir / "agent.sock").run),
+        *(("status over tcp", server.run) for server in over_tcp),
         ("ledger", ledger.run),
         ("limits", limits.run),
         *((f"device-plugin {plugin.offer.value.resource}", plugin.run) for plugin in plugins),

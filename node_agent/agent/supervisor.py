@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from node_agent.errors import NodeAgentError
 from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
@@ -80,10 +81,13 @@ class Supervisor:
         try:
             async with running(service.run(), name=service.name) as task, running(self._forgive(service)):
                 await asyncio.wait([task])
+        except NodeAgentError as error:
+            # It says what is wrong and what to do; where it came from is of no use to who reads it.
+            log.error("service failed", service=service.name, trouble=in_words(error))
+            return in_words(error)
         except Exception as error:
-            trouble = in_words(error)
-            log.exception("service failed", service=service.name, trouble=trouble)
-            return trouble
+            log.exception("service failed", service=service.name, trouble=in_words(error))
+            return in_words(error)
         log.error("service failed", service=service.name, trouble="it ended by itself")
         return "it ended by itself"
 

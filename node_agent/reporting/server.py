@@ -1,4 +1,4 @@
-"""Serves the status document and the health endpoints over HTTP, on the agent's socket and on TCP where configured.
+"""Serves the status document and the health endpoints over HTTP: one server on the agent's socket, one on TCP if asked.
 
 ``/healthz`` answers as long as the event loop turns, and says what hangs; ``/readyz`` answers 503 with the reasons
 while the agent cannot do its work; ``/status`` is the whole document.
@@ -6,11 +6,11 @@ while the agent cannot do its work; ``/status`` is the whole document.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
 
+from node_agent.errors import ConfigError
 from node_agent.kit.http import Request, Response, Routes, serving
 from node_agent.reporting.status import Status
 
@@ -18,21 +18,20 @@ JSON = "application/json"
 
 
 class StatusServer:
-    """Serves what ``read`` answers, on a Unix socket and, where given, a TCP address."""
+    """Serves what ``read`` answers in one place, a Unix socket or a TCP address."""
 
-    def __init__(self, read: Callable[[], Status], socket: Path, address: tuple[str, int] | None = None) -> None:
+    def __init__(self, read: Callable[[], Status], where: Path | tuple[str, int]) -> None:
         self._read = read
-        self._socket = socket
-        self._address = address
+        self._where = where
         self.routes: Routes = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status}
 
     async def run(self) -> None:
-        """Serve until cancelled."""
-        async with AsyncExitStack() as opened:
-            await opened.enter_async_context(serving(self.routes, self._socket))
-            if self._address is not None:
-                await opened.enter_async_context(serving(self.routes, self._address))
-            await asyncio.Event().wait()
+        """Serve until cancelled. Raises ConfigError where nobody can listen there."""
+        try:
+            async with serving(self.routes, self._where):
+                await asyncio.Event().wait()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{_setting(self._where)}: cannot listen there: {error}") from error
 
     async def _healthz(self, _: Request) -> Response:
         return Response(body="\n".join(["alive", *self._read().trouble, ""]).encode())
@@ -45,3 +44,8 @@ class StatusServer:
 
     async def _status(self, _: Request) -> Response:
         return Response(body=msgspec.json.encode(self._read()), content_type=JSON)
+
+
+def _setting(where: Path | tuple[str, int]) -> str:
+    """Where a place is set, and what it is."""
+    return f"agent.paths.runDir ({where})" if isinstance(where, Path) else f"agent.http.address ({where[0]}:{where[1]})"

@@ -3,6 +3,7 @@ the agent, for all of them (B08), and one that was broken from the start was off
 """
 
 import asyncio
+import socket
 from dataclasses import replace
 
 import pytest
@@ -113,3 +114,16 @@ async def test_every_kind_of_board_is_offered_whole(simulate: Simulate, profile:
         await asyncio.sleep(0.5)
         in_mig_mode = sum(gpu.mig is not None for gpu in place.node.profile.gpus)
         await place.allocatable(expected - in_mig_mode)
+
+
+async def test_a_port_that_is_taken_costs_that_port_only_and_is_said_in_one_line(
+    h200: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = taken.getsockname()
+        async with h200.serving(h200.with_settings(http_address=address)):
+            assert (await h200.ask("/healthz"))[0] == 200
+            await h200.trouble(f"agent.http.address (127.0.0.1:{address[1]}): cannot listen there")
+    assert not any(record.exc_info for record in caplog.records)

@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 
 from node_agent.agent.supervisor import Condition, ServiceState, Supervisor, in_words
+from node_agent.errors import ConfigError
 from node_agent.kit.logs import FACTS
 from node_agent.kit.tasks import running
 
@@ -197,6 +198,15 @@ async def test_a_failure_is_logged_with_the_name_of_the_service_and_its_tracebac
     assert failed.exc_info
     assert ended.__dict__[FACTS] == {"service": "worker", "trouble": "it ended by itself"}
     assert not ended.exc_info
+
+
+async def test_a_trouble_that_the_agent_knows_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    worker = Worker([ConfigError("agent.http.address: taken")])
+    async with running(supervisor(worker=worker).run()):
+        await until(lambda: worker.starts == 2)
+    (failed,) = (record for record in caplog.records if record.getMessage() == "service failed")
+    assert failed.__dict__[FACTS] == {"service": "worker", "trouble": "ConfigError: agent.http.address: taken"}
+    assert not failed.exc_info
 
 
 def test_a_group_of_errors_is_told_by_what_each_of_them_says() -> None:

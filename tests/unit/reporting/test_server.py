@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from node_agent.errors import ConfigError
 from node_agent.kit.http_client import get
 from node_agent.kit.tasks import running
 from node_agent.reporting.server import StatusServer
@@ -117,9 +118,19 @@ async def test_a_tcp_address_is_served_beside_the_socket(agent: Agent, path: Pat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    async with running(StatusServer(agent.status, path, ("127.0.0.1", port)).run()):
+    over_tcp_too = StatusServer(agent.status, ("127.0.0.1", port))
+    async with running(StatusServer(agent.status, path).run()), running(over_tcp_too.run()):
         await listening(path)
         assert await over_tcp(port) == await over_socket(path)
+
+
+async def test_a_port_that_is_taken_is_named_with_its_setting(agent: Agent) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"agent\.http\.address \(127\.0\.0\.1:{port}\): cannot listen there"):
+            await StatusServer(agent.status, ("127.0.0.1", port)).run()
 
 
 async def over_tcp(port: int) -> bytes:
