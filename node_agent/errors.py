@@ -122,6 +122,10 @@ class DriverFilesMissing(CdiError):
     """No driver libraries were found under the driver root."""
 
 
+class DriverFilesUnknown(CdiError):
+    """The driver's files were not looked at yet; it passes once they were."""
+
+
 class InvalidSpec(CdiError):
     """A spec does not follow the CDI format."""
 

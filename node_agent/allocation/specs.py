@@ -14,7 +14,7 @@ from node_agent.cdi.names import VENDOR, qualified
 from node_agent.cdi.validate import validate
 from node_agent.cdi.versions import VERSIONS
 from node_agent.cdi.writer import SpecWriter
-from node_agent.errors import CdiError
+from node_agent.errors import CdiError, DriverFilesUnknown
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.model.claim import ClaimUid
@@ -48,7 +48,7 @@ class ClaimSpecs:
         """
         edits = self.edits.value
         if edits is None:
-            raise CdiError(
+            raise DriverFilesUnknown(
                 "what a container needs to use a GPU is not known yet: the driver's files were not looked at"
             )
         devices = {device_name(uid, hold): _device(edits, hold, more) for hold, more in holds.items()}

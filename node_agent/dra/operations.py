@@ -12,7 +12,7 @@ from typing import Protocol
 
 from node_agent.allocation.grants import Grant
 from node_agent.dra.configs import config_for
-from node_agent.errors import DeviceHeld, HoldersUnknown, KubeError, NodeAgentError, UnknownDevice
+from node_agent.errors import DeviceHeld, DriverFilesUnknown, HoldersUnknown, KubeError, NodeAgentError, UnknownDevice
 from node_agent.kit.backoff import pauses
 from node_agent.kit.logs import Log
 from node_agent.model.claim import Claim, ClaimUid
@@ -139,6 +139,6 @@ class ClaimOperations:
         return ()
 
 
-TRANSIENT = (KubeError, DeviceHeld, HoldersUnknown)
-"""What may pass within seconds: the API server, hardware that another claim is just giving back, and an agent that has
-not yet learned who holds what."""
+TRANSIENT = (KubeError, DeviceHeld, HoldersUnknown, DriverFilesUnknown)
+"""What may pass within seconds: the API server, hardware that another claim is just giving back, and an agent that was
+just started: it has not yet learned who holds what, or what a container needs."""

@@ -15,6 +15,7 @@ from node_agent.errors import (
     ClaimConfigInvalid,
     ClaimUnreadable,
     DeviceHeld,
+    DriverFilesUnknown,
     HoldersUnknown,
     KubeError,
     NodeAgentError,
@@ -121,7 +122,10 @@ async def test_a_slow_claim_holds_up_no_other(tmp_path: Path) -> None:
         assert prepared(await waiting, "slow")
 
 
-@pytest.mark.parametrize("trouble", [KubeError("away"), DeviceHeld("given back soon"), HoldersUnknown("not yet")])
+@pytest.mark.parametrize(
+    "trouble",
+    [KubeError("away"), DeviceHeld("given back soon"), HoldersUnknown("not yet"), DriverFilesUnknown("not yet")],
+)
 async def test_trouble_that_may_pass_is_tried_again_within_the_call(tmp_path: Path, trouble: NodeAgentError) -> None:
     async with world(tmp_path) as here:
         refs = here.knows(claim("a", "gpu-0"))
