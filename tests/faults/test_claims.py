@@ -2,8 +2,8 @@
 cards (B46), slices that did not come back (B48), a late call that brought a finished claim back (B49), state that
 outlived what it described (B50), success without the file that makes it true (B51), a damaged checkpoint (B52), pods
 that could not end (B55), one slow claim that held up the node (B57), versions that do not match (B69), and one GPU
-given out through two doors (B70). Claims that were left half prepared (B54) are with the allocation's own tests, which can
-turn the clock: whoever was called for in the last moments is not swept.
+given out through two doors (B70). Claims that were left half prepared (B54) are with the allocation's own tests,
+which can turn the clock: whoever was called for in the last moments is not swept.
 """
 
 import asyncio
