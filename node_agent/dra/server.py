@@ -17,10 +17,10 @@ from node_agent.dra.operations import ClaimOperations
 from node_agent.dra.servicer import ServicerV1, ServicerV1Beta1
 from node_agent.errors import KubeletError
 from node_agent.kit.backoff import pauses
-from node_agent.kit.latest import Latest
+from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.unix import identity
-from node_agent.kubelet.announcement import DRA_PLUGIN, Announcement, announced
+from node_agent.kubelet.announcement import DRA_PLUGIN, Announcement, Verdict, announcing, check_accepted
 from node_agent.kubelet.registration import Phase, Registration
 from node_agent.kubelet.server import remove_dead_sockets, serving
 from node_agent.wire import dra_health_v1_pb2_grpc, dra_health_v1alpha1_pb2_grpc, dra_v1_pb2_grpc, dra_v1beta1_pb2_grpc
@@ -71,20 +71,29 @@ class DraServer:
         remove_dead_sockets(self._folder, "dra-")
         remove_dead_sockets(self._registry, f"{self._driver}-")
         name = secrets.token_hex(4)
-        endpoint, registrar = self._folder / f"dra-{name}.sock", self._registry / f"{self._driver}-{name}-reg.sock"
+        endpoint, socket = self._folder / f"dra-{name}.sock", self._registry / f"{self._driver}-{name}-reg.sock"
         feed = self._feed()
         announcement = Announcement(kind=DRA_PLUGIN, name=self._driver, endpoint=endpoint, versions=SERVICES)
         async with serving(endpoint, lambda server: self._add_services(server, feed)):
             try:
-                self._stand(Phase.REGISTERING, registrar.name)
-                async with announced(registrar, announcement, within=None):
-                    self._stand(Phase.REGISTERED, registrar.name, counts=True)
-                    log.info("registered", driver=self._driver, socket=registrar.name)
-                    while identity(endpoint) is not None and identity(registrar) is not None:
-                        await asyncio.sleep(LOOK_SECONDS)
+                async with announcing(socket, announcement) as registrar:
+                    self._stand(Phase.REGISTERING, socket.name)
+                    await self._follow(registrar.verdict, announcement, socket)
             finally:
                 feed.close()
         log.info("registration ended", driver=self._driver, reason="its socket was removed")
+
+    async def _follow(self, verdict: Latest[Verdict], announcement: Announcement, socket: Path) -> None:
+        """Say each time that the kubelet has taken the driver, until one of its sockets is gone."""
+        said = verdict.value
+        async for _ in changes(verdict, every=lambda: LOOK_SECONDS):
+            if verdict.value != said:
+                said = verdict.value
+                check_accepted(said, announcement)
+                self._stand(Phase.REGISTERED, socket.name, counts=True)
+                log.info("registered", driver=self._driver, socket=socket.name)
+            if identity(announcement.endpoint) is None or identity(socket) is None:
+                return
 
     def _add_services(self, server: aio.Server, feed: HealthFeed) -> None:
         dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(ServicerV1(self._operations), server)

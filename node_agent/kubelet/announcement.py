@@ -66,23 +66,28 @@ class Registrar(rpc.RegistrationServicer):
 
 
 @asynccontextmanager
+async def announcing(socket: Path, announcement: Announcement) -> AsyncIterator[Registrar]:
+    """Announce a plugin on ``socket`` while the block runs, whether a kubelet asks or not."""
+    registrar = Registrar(announcement)
+    async with serving(socket, lambda server: rpc.add_RegistrationServicer_to_server(registrar, server)):
+        yield registrar
+
+
+@asynccontextmanager
 async def announced(
-    socket: Path, announcement: Announcement, within: float | None = TIMEOUT_SECONDS
+    socket: Path, announcement: Announcement, within: float = TIMEOUT_SECONDS
 ) -> AsyncIterator[Registrar]:
     """Announce a plugin on ``socket`` while the block runs, which starts when the kubelet has taken it.
-
-    ``within`` None waits for the kubelet as long as it takes.
 
     Raises:
         RegistrationRefused: the kubelet looked at the plugin and did not take it.
         KubeletError: no kubelet asked within ``within`` seconds.
     """
-    registrar = Registrar(announcement)
-    async with serving(socket, lambda server: rpc.add_RegistrationServicer_to_server(registrar, server)):
+    async with announcing(socket, announcement) as registrar:
         yield await _accepted(registrar, announcement, socket, within)
 
 
-async def _accepted(registrar: Registrar, announcement: Announcement, socket: Path, within: float | None) -> Registrar:
+async def _accepted(registrar: Registrar, announcement: Announcement, socket: Path, within: float) -> Registrar:
     try:
         async with asyncio.timeout(within):
             async for verdict in registrar.verdict.watch():
@@ -90,6 +95,11 @@ async def _accepted(registrar: Registrar, announcement: Announcement, socket: Pa
                     break
     except TimeoutError as error:
         raise KubeletError(f"no kubelet asked for {announcement.name} on {socket} within {within:g} s") from error
-    if not registrar.verdict.value.accepted:
-        raise RegistrationRefused(f"the kubelet refused {announcement.name}: {registrar.verdict.value.error}")
+    check_accepted(registrar.verdict.value, announcement)
     return registrar
+
+
+def check_accepted(verdict: Verdict, announcement: Announcement) -> None:
+    """Raise RegistrationRefused where the kubelet did not take the plugin."""
+    if not verdict.accepted:
+        raise RegistrationRefused(f"the kubelet refused {announcement.name}: {verdict.error}")
