@@ -355,6 +355,26 @@ async def test_a_file_that_can_be_neither_read_nor_set_aside_keeps_no_agent_from
             await ledger.reconcile(Door.CLAIM, [])
 
 
+async def test_where_nobody_serves_claims_none_is_waited_for(tmp_path: Path) -> None:
+    limits = frozenset({Door.LIMIT})
+    for _ in range(2):
+        with Lane("ledger") as lane:
+            checkpoint = Checkpoint(tmp_path / LEDGER)
+            async with Ledger(checkpoint=checkpoint, lane=lane, boot_id=BOOT, doors=limits) as ledger:
+                assert ledger.unreconciled.value == limits
+                await ledger.reserve(grant("pod", 0, door=Door.LIMIT))
+        # The same where an agent that served claims has left word that they are unknown.
+        (tmp_path / LEDGER).unlink()
+        async with opened(tmp_path, told=False) as ledger:
+            await ledger.release("nobody")
+
+
+async def test_what_a_killed_agent_has_left_of_a_write_is_cleared_away_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / f".{LEDGER}.x81h").write_text("part")
+    async with opened(tmp_path):
+        assert {path.name for path in tmp_path.iterdir()} == {LEDGER, f"{LEDGER}.lock"}
+
+
 async def test_after_a_reboot_claims_hold_their_gpus_but_are_not_prepared(tmp_path: Path) -> None:
     async with opened(tmp_path) as ledger:
         one = await ledger.reserve(grant("a", 0))

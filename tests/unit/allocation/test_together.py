@@ -328,6 +328,20 @@ async def test_a_sweep_leaves_the_specs_of_what_the_other_agent_has_just_prepare
             await one.preparer.unprepare(uid_of(name))
 
 
+async def test_nothing_is_swept_once_the_other_agent_has_lost_the_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_nodes(tmp_path) as (one, other):
+        monkeypatch.setattr(module, "LOOK_SECONDS", 60.0)
+        await asyncio.sleep(0.05)
+        await one.preparer.prepare(CLAIM, DEVICES)
+        one.spec_of("of-a-live-claim").write_text("{}")
+        (tmp_path / LEDGER).write_bytes(b"what?")
+        await one.ledger.reconcile(Door.LIMIT, [])
+        await other.upkeep.sweep()
+        assert one.spec_of("of-a-live-claim").exists()
+
+
 async def test_a_claim_that_the_other_agent_has_taken_is_refused_before_anything_is_done(tmp_path: Path) -> None:
     step = FakeStep(tmp_path)
     async with two_nodes(tmp_path) as (one, _), node(tmp_path, step, told=False) as third:
