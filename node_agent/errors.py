@@ -20,6 +20,7 @@ NodeAgentError
 │   └── HoldersUnknown        who holds what is not known yet; it will be
 ├── CdiError                  CDI specs cannot be made
 │   ├── DriverFilesMissing    no driver libraries under the driver root
+│   ├── DriverFilesUnknown    the driver's files were not looked at yet; they will be
 │   └── InvalidSpec           a spec does not follow the CDI format
 ├── KubeletError              the kubelet did not do what was asked
 │   └── RegistrationRefused   it answered, and said no
