@@ -102,7 +102,7 @@ def forget(offer: Offer, held: Collection[str]) -> Offer:
 
 def _trouble(gpu: GpuUuid, health: HealthReport) -> str | None:
     found = health.of(gpu)
-    return "; ".join(cause.message for cause in found.causes) if found.withdrawn else None
+    return "; ".join(cause.text for cause in found.causes) if found.withdrawn else None
 
 
 def _partitioned(gpu: Gpu) -> bool:

@@ -59,11 +59,13 @@ class HealthFeed:
 
     def _state(self, device: PublishedDevice) -> DeviceState:
         """A device is as healthy as the worst GPU that it stands for."""
-        causes = [(gpu, cause) for gpu in device.gpus for cause in self._report.value.of(gpu).causes]
-        withdrawn = any(self._report.value.of(gpu).withdrawn for gpu in device.gpus)
-        message = "; ".join(f"{gpu}: {cause.message}" for gpu, cause in causes)
+        report = self._report.value
+        message = "; ".join(f"{gpu}: {cause.text}" for gpu in device.gpus for cause in report.known_of(gpu).causes)
         return DeviceState(
-            pool=self._pool, device=device.name, healthy=not withdrawn, message=message[:LONGEST_MESSAGE]
+            pool=self._pool,
+            device=device.name,
+            healthy=not report.of_group(device.gpus).withdrawn,
+            message=message[:LONGEST_MESSAGE],
         )
 
 

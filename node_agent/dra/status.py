@@ -55,8 +55,8 @@ def _entry(
 
 
 def _ready(gpus: Iterable[Gpu], health: HealthReport, now: float) -> dict[str, Any]:
-    troubles = [f"{gpu.name}: {cause.message}" for gpu in gpus for cause in health.of(gpu.uuid).causes]
-    withdrawn = any(health.of(gpu.uuid).withdrawn for gpu in gpus)
+    troubles = [f"{gpu.name}: {cause.text}" for gpu in gpus for cause in health.known_of(gpu.uuid).causes]
+    withdrawn = health.of_group([gpu.uuid for gpu in gpus]).withdrawn
     return {
         "type": "Ready",
         "status": "False" if withdrawn else "True",

@@ -21,13 +21,14 @@ HELD = "held"
 
 
 class Effect(StrEnum):
-    """NO_SCHEDULE keeps new claims away, unless they tolerate the taint; NONE only tells."""
+    """Neither new claims nor pods that have the device stay, unless they tolerate the taint; no new claims; only told."""
 
+    NO_EXECUTE = "NoExecute"
     NO_SCHEDULE = "NoSchedule"
     NONE = "None"
 
 
-_EFFECTS = {Severity.WITHDRAWN: Effect.NO_SCHEDULE, Severity.DEGRADED: Effect.NONE}
+_EFFECTS = {Severity.EVICTED: Effect.NO_EXECUTE, Severity.WITHDRAWN: Effect.NO_SCHEDULE, Severity.DEGRADED: Effect.NONE}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -22,7 +22,7 @@ class HealthBoard:
 
     def open(self, gpu: GpuUuid, cause: Cause) -> None:
         """Open a cause; one that is open already keeps its time and takes the new message."""
-        before = self.report.value.of(gpu)
+        before = self.report.value.known_of(gpu)
         known = {open_cause.key: open_cause for open_cause in before.causes}
         if cause.key not in known:
             say = log.debug if cause.reason is Reason.NOT_PROBED else log.warning
@@ -31,17 +31,15 @@ class HealthBoard:
                 gpu=gpu,
                 reason=cause.reason,
                 severity=cause.severity.name.lower(),
-                message=cause.message,
+                message=cause.text,
             )
         since = known[cause.key].since if cause.key in known else cause.since
-        known[cause.key] = Cause(
-            reason=cause.reason, severity=cause.severity, message=cause.message, since=since, code=cause.code
-        )
+        known[cause.key] = replace(cause, since=since)
         self._set(gpu, tuple(known.values()))
 
     def close(self, gpu: GpuUuid, which: Callable[[Cause], bool]) -> None:
         """Close the causes of a GPU that ``which`` picks."""
-        before = self.report.value.of(gpu).causes
+        before = self.report.value.known_of(gpu).causes
         for cause in before:
             if which(cause):
                 say = log.debug if cause.reason is Reason.NOT_PROBED else log.info

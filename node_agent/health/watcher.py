@@ -154,7 +154,7 @@ class HealthWatcher:
             outcome = error
         now = time.time()
         found = {cause.key: cause for cause in verdicts.of_probe(outcome, now)}
-        news = found.keys() - {cause.key for cause in self._board.report.value.of(gpu).causes}
+        news = found.keys() - {cause.key for cause in self._board.report.value.known_of(gpu).causes}
         for cause in found.values():
             self._board.open(gpu, cause)
         self._board.close(

@@ -23,7 +23,7 @@ class CauseStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A GPU; ``health`` is ``healthy``, ``degraded`` or ``withdrawn``, memory in bytes."""
+    """A GPU; ``health`` is ``healthy``, ``degraded``, ``withdrawn`` or ``evicted``, memory in bytes."""
 
     name: str
     uuid: str
@@ -111,7 +111,7 @@ def gpu_status(gpu: Gpu, health: DeviceHealth) -> GpuStatus:
             CauseStatus(
                 reason=cause.reason,
                 severity=HEALTH_WORDS[cause.severity],
-                message=cause.message,
+                message=cause.text,
                 since=cause.since,
                 code=cause.code,
             )
@@ -120,7 +120,12 @@ def gpu_status(gpu: Gpu, health: DeviceHealth) -> GpuStatus:
     )
 
 
-HEALTH_WORDS = {Severity.NONE: "healthy", Severity.DEGRADED: "degraded", Severity.WITHDRAWN: "withdrawn"}
+HEALTH_WORDS = {
+    Severity.NONE: "healthy",
+    Severity.DEGRADED: "degraded",
+    Severity.WITHDRAWN: "withdrawn",
+    Severity.EVICTED: "evicted",
+}
 
 
 def status(
