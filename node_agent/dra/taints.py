@@ -21,7 +21,7 @@ HELD = "held"
 
 
 class Effect(StrEnum):
-    """Neither new claims nor pods that have the device stay, unless they tolerate the taint; no new claims; only told."""
+    """NO_EXECUTE also ends pods that hold the device, NO_SCHEDULE keeps new claims away, NONE only tells."""
 
     NO_EXECUTE = "NoExecute"
     NO_SCHEDULE = "NoSchedule"

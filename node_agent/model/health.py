@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
-    """The part of a GPU in MIG mode that a cause is confined to, by the driver's ids; without ``compute``, all of it."""
+    """The part of a GPU in MIG mode that a cause is confined to, by the driver's ids; all of it without ``compute``."""
 
     id: int
     compute: int | None = None
@@ -128,11 +128,9 @@ class HealthReport:
         """The health of a device that holds all of these GPUs."""
         held = frozenset(gpus)
         return _reaching(
-            (
-                (cause, cause.instance is None and (cause.peers is None or bool(cause.peers & held - {gpu})))
-                for gpu in gpus
-                for cause in self.known_of(gpu).causes
-            )
+            (cause, cause.instance is None and (cause.peers is None or bool(cause.peers & held - {gpu})))
+            for gpu in gpus
+            for cause in self.known_of(gpu).causes
         )
 
     def of_instance(self, gpu: GpuUuid, instance: Instance) -> DeviceHealth:
