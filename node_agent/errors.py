@@ -10,6 +10,7 @@ NodeAgentError
 ├── SimulationError           the simulated node was asked for something that it does not have
 ├── AllocationError           devices cannot be given out as asked
 │   ├── UnknownDevice         an id that was never offered
+│   ├── PoolUnknown           what the node offers to claims is not known yet; it will be
 │   ├── DeviceWithdrawn       a device that is out of service
 │   ├── DeviceHeld            somebody else holds the hardware
 │   ├── Overtaken             what was asked for has been undone before its turn came
@@ -81,6 +82,10 @@ class AllocationError(NodeAgentError):
 
 class UnknownDevice(AllocationError):
     """An id that was never offered."""
+
+
+class PoolUnknown(AllocationError):
+    """What the node offers to claims is not known yet; it passes once the GPUs were looked at."""
 
 
 class DeviceWithdrawn(AllocationError):

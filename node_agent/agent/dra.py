@@ -29,7 +29,7 @@ from node_agent.dra.server import DraServer
 from node_agent.dra.slices import PoolSettings
 from node_agent.dra.status_writer import StatusWriter
 from node_agent.dra.withheld import Withholder
-from node_agent.errors import KubeAccessError, NodeAgentError
+from node_agent.errors import KubeAccessError, NodeAgentError, PoolUnknown
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
@@ -157,7 +157,14 @@ def _assembled(
         found = pool.pool.value
         return {str(name): device for name, device in found.devices.items()} if found is not None else {}
 
-    operations = ClaimOperations(driver=DRIVER, claims=claims, preparer=preparer, published=published)
+    def known() -> Mapping[str, PublishedDevice]:
+        """The same for claims that are to be prepared: nothing yet is not the same as nothing."""
+        problem = around.inventory.value.problem
+        if pool.pool.value is None or (problem and not pool.pool.value.devices):
+            raise PoolUnknown(f"which devices this node has is not known yet: {problem or 'they are being looked at'}")
+        return published()
+
+    operations = ClaimOperations(driver=DRIVER, claims=claims, preparer=preparer, published=known)
     server = DraServer(
         driver=DRIVER,
         folder=settings.paths.kubelet_dir / "plugins" / DRIVER,

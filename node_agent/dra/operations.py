@@ -12,7 +12,15 @@ from typing import Protocol
 
 from node_agent.allocation.grants import Grant
 from node_agent.dra.configs import config_for
-from node_agent.errors import DeviceHeld, DriverFilesUnknown, HoldersUnknown, KubeError, NodeAgentError, UnknownDevice
+from node_agent.errors import (
+    DeviceHeld,
+    DriverFilesUnknown,
+    HoldersUnknown,
+    KubeError,
+    NodeAgentError,
+    PoolUnknown,
+    UnknownDevice,
+)
 from node_agent.kit.backoff import pauses
 from node_agent.kit.logs import Log
 from node_agent.model.claim import Claim, ClaimUid
@@ -72,7 +80,10 @@ class Preparer(Protocol):
 
 
 class ClaimOperations:
-    """Prepares and unprepares claims of ``driver``; ``published`` are the devices by name, as they are offered now."""
+    """Prepares and unprepares claims of ``driver``.
+
+    ``published`` tells the devices by name, as they are offered now; it raises PoolUnknown as long as it cannot.
+    """
 
     def __init__(
         self,
@@ -139,6 +150,6 @@ class ClaimOperations:
         return ()
 
 
-TRANSIENT = (KubeError, DeviceHeld, HoldersUnknown, DriverFilesUnknown)
+TRANSIENT = (KubeError, DeviceHeld, PoolUnknown, HoldersUnknown, DriverFilesUnknown)
 """What may pass within seconds: the API server, hardware that another claim is just giving back, and an agent that was
-just started: it has not yet learned who holds what, or what a container needs."""
+just started: it has not yet learned which devices there are, who holds what, or what a container needs."""

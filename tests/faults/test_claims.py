@@ -7,6 +7,7 @@ which can turn the clock: whoever was called for in the last moments is not swep
 """
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
@@ -18,7 +19,7 @@ from node_agent.errors import KubeletError
 from node_agent.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.fakes.api_server import ApiServer
 from tests.faults.claims import Cluster
-from tests.faults.conftest import Simulate, until
+from tests.faults.conftest import Simulate, lines, until
 
 TAINTS = "spec.devices[*].taints"
 
@@ -193,6 +194,57 @@ async def test_a_damaged_checkpoint_is_set_aside_and_makes_no_gpu_free(
         assert not answer.done(), "it waits for who may just be giving the GPU back"
         assert await l4.unprepare(claim) == {"a": ""}
         assert not (await answer)["b"].error
+
+
+async def test_a_ledger_that_cannot_be_written_is_said_at_once_and_the_claim_takes_nothing(l4: Cluster) -> None:
+    async with l4.serving(2) as agent:
+        claim = l4.allocate("a", l4.device_of(0))
+        # Not even root can put a file in the place of a folder that is not empty.
+        books = l4.books.rename(l4.books.with_suffix(".away"))
+        (l4.books / "in the way").mkdir(parents=True)
+        async with asyncio.timeout(3):
+            answer = (await l4.prepare(claim))["a"]
+        assert not answer.devices
+        assert f"cannot write who holds which GPU to {l4.books}" in answer.error
+        assert claim.uid not in agent.ledger.grants.value
+        assert not l4.spec_of(claim).exists()
+
+        shutil.rmtree(l4.books)
+        books.rename(l4.books)
+        assert await l4.prepared(claim) == [l4.device_of(0)]
+
+
+# Not among the users' own: pods that start together with the agent
+
+
+async def test_a_claim_that_comes_before_the_gpus_were_looked_at_is_prepared_once_they_were(
+    l4: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a reboot the kubelet starts its pods as soon as it finds the driver."""
+    caplog.set_level("INFO", logger="node_agent")
+    async with l4.serving(2):
+        device = l4.device_of(1)
+    l4.place.node.faults.hang("nvmlInitWithFlags", seconds=120)
+    async with l4.place.kubelet.running(), l4.place.agent(l4.settings):
+        await until(lambda: l4.sockets)
+        answer = asyncio.create_task(l4.prepared(l4.allocate("a", device)))
+        await until(lambda: lines(caplog, "claim is tried again"))
+        assert "which devices this node has is not known yet" in str(lines(caplog, "claim is tried again")[0]["reason"])
+        l4.place.node.faults.clear()
+        assert await answer == [device]
+
+
+async def test_a_claim_that_comes_before_the_driver_is_loaded_is_prepared_once_it_was(l4: Cluster) -> None:
+    """Where the driver comes in a container it comes after the agent; until then there is no GPU, for all one knows."""
+    async with l4.serving(2):
+        device = l4.device_of(1)
+    l4.place.node.faults.driver("not-loaded")
+    async with l4.serving(0):
+        answer = asyncio.create_task(l4.prepared(l4.allocate("a", device)))
+        await asyncio.sleep(0.5)
+        assert not answer.done()
+        l4.place.node.faults.driver("loaded")
+        assert await answer == [device]
 
 
 # B55: claims that are gone

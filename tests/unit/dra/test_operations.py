@@ -2,6 +2,7 @@
 is tried again within the call, and what cannot be helped is said at once."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,8 @@ import pytest
 from node_agent.allocation.prepare import Preparer
 from node_agent.dra.operations import ClaimOperations, ClaimRef, PreparedDevice
 from node_agent.errors import (
+    CdiError,
+    CheckpointDamaged,
     ClaimConfigInvalid,
     ClaimUnreadable,
     DeviceHeld,
@@ -20,6 +23,8 @@ from node_agent.errors import (
     KubeError,
     NodeAgentError,
     Overtaken,
+    PoolUnknown,
+    StateError,
     UnknownDevice,
 )
 from node_agent.model.claim import Claim, ClaimUid, OpaqueConfig
@@ -124,7 +129,13 @@ async def test_a_slow_claim_holds_up_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "trouble",
-    [KubeError("away"), DeviceHeld("given back soon"), HoldersUnknown("not yet"), DriverFilesUnknown("not yet")],
+    [
+        KubeError("away"),
+        DeviceHeld("given back soon"),
+        PoolUnknown("not yet"),
+        HoldersUnknown("not yet"),
+        DriverFilesUnknown("not yet"),
+    ],
 )
 async def test_trouble_that_may_pass_is_tried_again_within_the_call(tmp_path: Path, trouble: NodeAgentError) -> None:
     async with world(tmp_path) as here:
@@ -141,6 +152,19 @@ async def test_trouble_that_does_not_pass_is_the_answer_in_time(tmp_path: Path) 
         async with asyncio.timeout(5):
             answers = await here.operations.prepare(refs)
         assert str(answers[uid_of("a")]) == "away"
+
+
+@pytest.mark.parametrize(
+    "trouble", [StateError("disk full"), CheckpointDamaged("cut"), CdiError("no such gpu"), UnknownDevice("gpu-99")]
+)
+async def test_trouble_that_does_not_pass_by_itself_is_said_at_once(tmp_path: Path, trouble: NodeAgentError) -> None:
+    """The kubelet comes back by itself, and a pod that waits for it should show why."""
+    async with world(tmp_path) as here:
+        refs = here.knows(claim("a", "gpu-0"))
+        here.known.troubles = [trouble]
+        begun = time.monotonic()
+        assert await here.operations.prepare(refs) == {uid_of("a"): trouble}
+        assert time.monotonic() - begun < 0.2, "before any second try"
 
 
 async def test_a_mistaken_configuration_is_said_at_once_with_its_path_and_takes_nothing(tmp_path: Path) -> None:
