@@ -1,7 +1,7 @@
 """Strict configuration: whatever was asked for is in force, refused with its path, or reported as not served yet.
 
 ``document`` text to plain values · ``file`` what the file may say · ``check`` plain values against it · ``rules`` what
-no type can say · ``durations`` how durations are written · ``sources`` command line over environment over file over
-defaults · ``settings`` what the rest of the agent uses · ``notices`` what the operator should know · ``resolve`` all of
-it together.
+no type can say · ``durations`` and ``quantities`` how these are written · ``sources`` command line over environment
+over file over defaults · ``settings`` what the rest of the agent uses · ``notices`` what the operator should know ·
+``resolve`` all of it together.
 """

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from node_agent.config.durations import PATTERN
+from node_agent.config.quantities import PATTERN as QUANTITY
 
 # What an application does to itself; NVIDIA's device plugin ignores the same.
 USUAL_XIDS = (13, 31, 43, 45, 68, 109)
@@ -32,6 +33,10 @@ Interval = Annotated[
 SleepInterval = Annotated[
     Annotated[str, Meta(pattern=f"{PATTERN}|^infinite$")] | Annotated[float, Meta(ge=0)],
     Meta(description="a duration such as 60s, or infinite (a bare number counts nanoseconds)"),
+]
+Memory = Annotated[
+    Annotated[int, Meta(ge=1)] | Annotated[str, Meta(pattern=QUANTITY)],
+    Meta(description="an amount of memory such as 20Gi or 500M (a bare number counts bytes)"),
 ]
 ListStrategy = Literal["envvar", "volume-mounts", "cdi-annotations", "cdi-cri"]
 SharedDevice = Annotated[
@@ -181,6 +186,39 @@ class AgentDevices(Section, frozen=True, kw_only=True):
     shareable: tuple[GpuWord, ...] = ()
 
 
+class SharingRule(Section, frozen=True, kw_only=True):
+    """Which GPUs are shared, and how; ``devices`` as in ``agent.devices``, all of them where it is left out.
+
+    The shares are offered as ``resource``, or else under the name that their GPU would have as a whole.
+    """
+
+    devices: Annotated[
+        tuple[GpuWord, ...], Meta(min_length=1, description="a list of at least one index, UUID, name or product")
+    ] = ("*",)
+    strategy: Literal["time-slicing", "mps"] = "time-slicing"
+    replicas: Annotated[int, Meta(ge=1, description="a whole number of at least 1 with mps, 2 with time-slicing")]
+    resource: str = ""
+    fail_requests_greater_than_one: bool = False
+    time_slice: Literal["Default", "Short", "Medium", "Long"] = "Default"
+    memory_per_share: Memory | None = None
+    thread_percentage_per_share: (
+        Annotated[int, Meta(ge=1, le=100, description="a whole number from 1 to 100")] | None
+    ) = None
+    overcommit: bool = False
+    multi_user: bool = False
+
+
+class AgentSharing(Section, frozen=True, kw_only=True):
+    """``agent.sharing``: these rules go before those of ``sharing``; of several that name a GPU the first holds.
+
+    ``placement`` says which shares are given to a pod that asks for more than one; left out, it is what
+    ``flags.plugin.sharedDevicesAllocationPolicy`` says: distributed is spread.
+    """
+
+    placement: Literal["spread", "packed", "distinct"] | None = None
+    rules: tuple[SharingRule, ...] = ()
+
+
 class AgentFrontDoors(Section, frozen=True, kw_only=True):
     """``agent.frontDoors``: how pods may ask for GPUs; ``auto`` means where the agent can reach the API server."""
 
@@ -209,6 +247,7 @@ class AgentSection(Section, frozen=True, kw_only=True):
     http: AgentHttp = AgentHttp()
     health: AgentHealth = AgentHealth()
     devices: AgentDevices = AgentDevices()
+    sharing: AgentSharing = AgentSharing()
     kubeconfig: PlaceOrNone = ""
     front_doors: AgentFrontDoors = AgentFrontDoors()
     dra: AgentDra = AgentDra()

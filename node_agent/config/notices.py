@@ -26,6 +26,7 @@ UNSERVED: Mapping[str, str] = {
     "resources.mig": "MIG devices are not offered yet",
     "sharing.timeSlicing": "each device is offered once",
     "sharing.mps": "each device is offered once",
+    "agent.sharing": "each device is offered once",
     "imex": "IMEX channels are not offered yet",
 }
 # Values of these keys that mean what the agent does anyway.

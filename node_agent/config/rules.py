@@ -3,9 +3,11 @@
 import re
 from collections.abc import Iterator
 
+from msgspec import to_builtins
+
 from node_agent.config.check import Problem, shown
 from node_agent.config.durations import seconds
-from node_agent.config.file import File, SharedResources
+from node_agent.config.file import File, SharedResource, SharedResources, SharingRule
 
 RESOURCE_PREFIX = "nvidia.com/"
 
@@ -18,14 +20,23 @@ def resource_name(name: str) -> str:
     return name if name.startswith(RESOURCE_PREFIX) else f"{RESOURCE_PREFIX}{name}"
 
 
+def shared_name(resource: SharedResource, section: SharedResources) -> str:
+    """What the shares of NVIDIA's section are offered as: the name of the whole devices, unless they are renamed."""
+    if resource.rename:
+        return resource_name(resource.rename)
+    return f"{resource_name(resource.name)}{'.shared' if section.rename_by_default else ''}"
+
+
 def broken_rules(file: File) -> Iterator[Problem]:
     """Every rule that a file breaks although its types are right."""
     yield from _durations(file)
     yield from _agent(file)
     yield from _sharing(file)
-    for section, rules in (("gpus", file.resources.gpus), ("mig", file.resources.mig)):
-        for number, rule in enumerate(rules):
-            yield from _name(f"resources.{section}[{number}].name", rule.name)
+    for number, rule in enumerate(file.agent.sharing.rules):
+        yield from _own_sharing(f"agent.sharing.rules[{number}]", rule)
+    for section, named in (("gpus", file.resources.gpus), ("mig", file.resources.mig)):
+        for number, one in enumerate(named):
+            yield from _name(f"resources.{section}[{number}].name", one.name)
 
 
 def _durations(file: File) -> Iterator[Problem]:
@@ -50,10 +61,6 @@ def _sharing(file: File) -> Iterator[Problem]:
     sharing = file.sharing
     if sharing.time_slicing and sharing.mps:
         yield Problem(path="sharing", message="timeSlicing and mps exclude each other: keep one of them")
-    if sharing.mps and not file.flags.mps_root:
-        yield Problem(
-            path="flags.mpsRoot", message="is missing, and so is MPS_ROOT; sharing.mps needs a folder for its daemons"
-        )
     if sharing.mps and file.flags.mig_strategy == "mixed":
         yield Problem(path="flags.migStrategy", message="mixed and sharing.mps exclude each other: use none or single")
     yield from _shared("sharing.timeSlicing", sharing.time_slicing)
@@ -62,13 +69,43 @@ def _sharing(file: File) -> Iterator[Problem]:
 
 def _shared(path: str, shared: SharedResources | None) -> Iterator[Problem]:
     for number, resource in enumerate(shared.resources if shared else ()):
-        yield from _name(f"{path}.resources[{number}].name", resource.name)
+        here = f"{path}.resources[{number}]"
+        yield from _name(f"{here}.name", resource.name)
         if resource.rename:
-            yield from _name(f"{path}.resources[{number}].rename", resource.rename)
+            yield from _name(f"{here}.rename", resource.rename)
+        elif shared and shared.rename_by_default and _is_name(resource.name):
+            yield from _name(f"{here}.name", shared_name(resource, shared))
+
+
+# What a rule of ours may say with one strategy only, by the path below the rule.
+_FOREIGN = {
+    "time-slicing": ("memoryPerShare", "threadPercentagePerShare", "overcommit", "multiUser"),
+    "mps": ("timeSlice",),
+}
+
+
+def _own_sharing(path: str, rule: SharingRule) -> Iterator[Problem]:
+    given, default = (to_builtins(one) for one in (rule, SharingRule(replicas=1)))
+    for key in _FOREIGN[rule.strategy]:
+        if given[key] != default[key]:
+            yield Problem(path=f"{path}.{key}", message=f"does not go with the strategy {rule.strategy}")
+    if rule.strategy == "time-slicing" and rule.replicas < 2:
+        message = "expected a whole number of at least 2 with time-slicing, and 1 with mps; got 1"
+        yield Problem(path=f"{path}.replicas", message=message)
+    if rule.resource:
+        yield from _name(f"{path}.resource", rule.resource)
+    percent = rule.thread_percentage_per_share or 0
+    if rule.replicas * percent > 100 and not rule.overcommit:
+        message = f"{rule.replicas} shares of {percent} % are more than the GPU: give less, or set overcommit"
+        yield Problem(path=f"{path}.threadPercentagePerShare", message=message)
 
 
 def _name(path: str, name: str) -> Iterator[Problem]:
-    full = resource_name(name)
-    if len(full) > 63 or not _SUBDOMAIN.fullmatch(full.removeprefix(RESOURCE_PREFIX)):
+    if not _is_name(name):
         expected = "expected a resource such as nvidia.com/gpu: lower-case letters, digits, '-' and '.', 63 in all"
         yield Problem(path=path, message=f"{expected}; got {shown(name)}")
+
+
+def _is_name(name: str) -> bool:
+    full = resource_name(name)
+    return len(full) <= 63 and _SUBDOMAIN.fullmatch(full.removeprefix(RESOURCE_PREFIX)) is not None

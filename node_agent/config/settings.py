@@ -1,13 +1,15 @@
 """The resolved configuration in the agent's own words and types; all that the rest of the agent ever sees of it."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from node_agent.config.durations import seconds
-from node_agent.config.file import USUAL_XIDS, AgentHealth, File, SharedResource
-from node_agent.config.rules import resource_name
+from node_agent.config.file import USUAL_XIDS, AgentHealth, File, SharedResources
+from node_agent.config.file import SharingRule as OwnSharingRule
+from node_agent.config.quantities import amount
+from node_agent.config.rules import resource_name, shared_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,21 +48,36 @@ class Log:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Share:
-    """One resource whose devices are each given out ``replicas`` times; ``devices`` as in the file."""
+class SharingRule:
+    """How many shares a GPU is offered in, and how they get along; of several rules that name a GPU the first holds.
 
-    resource: str
-    replicas: int
-    rename: str | None
-    devices: str | int | tuple[int | str, ...]
+    ``devices`` name GPUs by UUID, index, name or product, and MIG devices by UUID or ``GPU:number``. Of those only the
+    ``first`` so many are meant where that is set, and only those that would be offered as ``of`` where that is set.
+    ``resource`` is what the shares are offered as; None is the name that the GPU would have as a whole.
+    ``time_slice`` is for time-slicing; what follows it for MPS: bytes and percent for each share, None where the GPU is
+    divided evenly, and whether these may add up to more than the GPU has.
+    """
+
+    strategy: Literal["time-slicing", "mps"]
+    shares: int
+    devices: tuple[str, ...] = ("*",)
+    first: int | None = None
+    of: str | None = None
+    resource: str | None = None
+    fail_requests_greater_than_one: bool = False
+    time_slice: Literal["Default", "Short", "Medium", "Long"] = "Default"
+    memory_per_share: int | None = None
+    thread_percentage_per_share: int | None = None
+    overcommit: bool = False
+    multi_user: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sharing:
-    strategy: Literal["time-slicing", "mps"]
-    rename_by_default: bool
-    fail_requests_greater_than_one: bool
-    shares: tuple[Share, ...]
+    """``distinct``: each share of one request is on another GPU, or the request is refused."""
+
+    placement: Literal["spread", "packed", "distinct"] = "spread"
+    rules: tuple[SharingRule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +94,7 @@ class Settings:
 
     ``dra`` is ``auto`` where it depends on whether the API server can be reached, by ``kubeconfig`` or from inside the
     cluster. ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same.
-    ``exclude`` and ``shareable`` name GPUs by UUID, index, name or product.
+    ``exclude`` and ``shareable`` name GPUs by UUID, index, name or product. ``mps_root`` is the host's folder for MPS.
     """
 
     node_name: str = ""
@@ -100,7 +117,8 @@ class Settings:
     dra: Literal["auto"] | bool = "auto"
     dra_groups: bool = False
     dra_metadata: bool = False
-    sharing: Sharing | None = None
+    mps_root: Path | None = None
+    sharing: Sharing = field(default_factory=Sharing)
     paths: Paths = field(default_factory=Paths)
     health: Health = field(default_factory=Health)
     log: Log = field(default_factory=Log)
@@ -132,6 +150,7 @@ def settings(file: File) -> Settings:
         dra=agent.front_doors.dra,
         dra_groups=agent.dra.groups,
         dra_metadata=agent.dra.metadata,
+        mps_root=Path(flags.mps_root) if flags.mps_root else None,
         sharing=_sharing(file),
         paths=_paths(file),
         health=Health(ignored_xids=_ignored(agent.health), probe_interval=seconds(agent.health.probe_interval)),
@@ -171,23 +190,51 @@ def _ignored(given: AgentHealth) -> Container[int]:
     return frozenset(given.ignored_xids) - frozenset(given.enabled_xids)
 
 
-def _sharing(file: File) -> Sharing | None:
-    given = file.sharing.mps or file.sharing.time_slicing
-    if given is None:
-        return None
-    is_mps, fails = file.sharing.mps is not None, given.fail_requests_greater_than_one
-    return Sharing(
-        strategy="mps" if is_mps else "time-slicing",
-        rename_by_default=given.rename_by_default,
-        fail_requests_greater_than_one=is_mps if fails is None else fails,
-        shares=tuple(_share(one) for one in given.resources),
+def _sharing(file: File) -> Sharing:
+    given, policy = file.agent.sharing, file.flags.plugin.shared_devices_allocation_policy
+    rules = [
+        *(_own_rule(rule) for rule in given.rules),
+        *(rule for strategy, section in _nvidias(file) for rule in _rules(strategy, section)),
+    ]
+    return Sharing(placement=given.placement or _PLACEMENTS[policy], rules=tuple(rules))
+
+
+_PLACEMENTS: Mapping[str, Literal["spread", "packed"]] = {"distributed": "spread", "packed": "packed"}
+
+
+def _own_rule(given: OwnSharingRule) -> SharingRule:
+    return SharingRule(
+        devices=tuple(str(word) for word in given.devices),
+        strategy=given.strategy,
+        shares=given.replicas,
+        resource=resource_name(given.resource) if given.resource else None,
+        fail_requests_greater_than_one=given.fail_requests_greater_than_one,
+        time_slice=given.time_slice,
+        memory_per_share=None if given.memory_per_share is None else amount(given.memory_per_share),
+        thread_percentage_per_share=given.thread_percentage_per_share,
+        overcommit=given.overcommit,
+        multi_user=given.multi_user,
     )
 
 
-def _share(given: SharedResource) -> Share:
-    return Share(
-        resource=resource_name(given.name),
-        replicas=given.replicas,
-        rename=resource_name(given.rename) if given.rename else None,
-        devices=given.devices,
-    )
+def _nvidias(file: File) -> Iterator[tuple[Literal["time-slicing", "mps"], SharedResources]]:
+    """NVIDIA's two sections, of which rules allow one."""
+    if file.sharing.time_slicing:
+        yield "time-slicing", file.sharing.time_slicing
+    if file.sharing.mps:
+        yield "mps", file.sharing.mps
+
+
+def _rules(strategy: Literal["time-slicing", "mps"], section: SharedResources) -> Iterator[SharingRule]:
+    fails = section.fail_requests_greater_than_one
+    for given in section.resources:
+        words = given.devices if isinstance(given.devices, tuple) else ("*",)
+        yield SharingRule(
+            strategy=strategy,
+            shares=given.replicas,
+            devices=tuple(str(word) for word in words),
+            first=given.devices if isinstance(given.devices, int) else None,
+            of=resource_name(given.name),
+            resource=shared_name(given, section),
+            fail_requests_greater_than_one=strategy == "mps" if fails is None else fails,
+        )

@@ -79,6 +79,13 @@ def test_a_bad_replica_count_is_named_with_its_path_and_the_allowed_range(replic
     assert complaint == f"{expected}{shown(replicas)}"
 
 
+@pytest.mark.parametrize("replicas", [0, -1, "4", 1.5, None])
+def test_a_bad_replica_count_of_our_own_rules_is_named_in_the_same_way(replicas: object) -> None:
+    (complaint,) = complaints("agent.sharing.rules", [{"replicas": replicas}])
+    assert complaint.startswith("agent.sharing.rules[0].replicas: ")
+    assert "expected a whole number of at least 1 with mps, 2 with time-slicing" in complaint
+
+
 def test_an_absent_replica_count_is_named_too() -> None:
     (complaint,) = complaints("sharing.mps.resources", [SHARED, {"name": "nvidia.com/gpu"}])
     assert complaint == "sharing.mps.resources[1].replicas: is missing; expected a whole number of at least 2"
@@ -126,6 +133,13 @@ def test_an_absent_replica_count_is_named_too() -> None:
         ("agent.health.ignoredXids", "79", "agent.health.ignoredXids: expected all, or a list of numbers of Xids; "),
         ("agent.health.ignoredXids", [79, "x"], "agent.health.ignoredXids[1]: expected the number of an Xid; got "),
         ("agent.devices.exclude", [-1], "agent.devices.exclude[0]: expected an index, a UUID, a name or a product; "),
+        ("agent.sharing.rules", [{"replicas": 2, "memoryPerShare": "20GB"}], "agent.sharing.rules[0].memoryPerShare: "),
+        (
+            "agent.sharing.rules",
+            [{"replicas": 2, "devices": []}],
+            "agent.sharing.rules[0].devices: expected a list of ",
+        ),
+        ("agent.sharing.placement", "random", "agent.sharing.placement: expected spread, packed or distinct; got "),
         ("agent.log.level", "loud", 'agent.log.level: expected debug, info, warning or error; got "loud"'),
         ("agent.http.address", "9400", "agent.http.address: expected a host, a colon and a port up to 65535, such "),
         ("agent.http.address", "::1:9400", "agent.http.address: expected a host, a colon and a port up to 65535, "),

@@ -79,6 +79,8 @@ OWN_DEFAULTS = {
     "agent.log.format": "text",
     "agent.http.address": "",
     "agent.devices.exclude": (),
+    "agent.sharing.placement": None,
+    "agent.sharing.rules": (),
 }
 
 

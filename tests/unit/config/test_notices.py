@@ -40,6 +40,7 @@ UNUSUAL: dict[str, object] = {
     "resources.mig": [{"pattern": "*", "name": "gpu"}],
     "sharing.timeSlicing": {"resources": SHARED},
     "sharing.mps": {"resources": SHARED},
+    "agent.sharing": {"rules": [{"replicas": 2}]},
     "imex": {"required": True},
 }
 

@@ -62,8 +62,7 @@ def test_a_file_of_nvidias_is_read_as_it_is(file: Path) -> None:
     file.write_text(NVIDIA_FILE)
     found = resolve(file, {}, {})
     assert found.settings.device_list_strategies == ("envvar",)
-    assert found.settings.sharing is not None
-    assert found.settings.sharing.shares[0].replicas == 4
+    assert [rule.shares for rule in found.settings.sharing.rules] == [4]
     assert found.values["sharing.timeSlicing.failRequestsGreaterThanOne"] is True
     assert [text.partition(":")[0] for text in found.notices] == [
         "flags.failOnInitError",
@@ -130,11 +129,9 @@ def test_a_mistake_shows_even_where_another_source_lies_over_it(file: Path, text
 
 def test_a_rule_over_several_sources_is_kept(file: Path) -> None:
     file.write_text("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}")
-    assert resolve(file, {"MPS_ROOT": "/run/nvidia/mps"}, {}).settings.sharing is not None
-    with pytest.raises(ConfigError, match=r"flags\.mpsRoot: is missing, and so is MPS_ROOT"):
-        resolve(file, {}, {})
+    assert resolve(file, {"MIG_STRATEGY": "single"}, {}).settings.sharing.rules
     with pytest.raises(ConfigError, match=r"mixed and sharing\.mps exclude .* \(environment variable MIG_STRATEGY\)"):
-        resolve(file, {"MPS_ROOT": "/run/nvidia/mps", "MIG_STRATEGY": "mixed"}, {})
+        resolve(file, {"MIG_STRATEGY": "mixed"}, {})
 
 
 def test_a_file_full_of_mistakes_is_answered_soon_and_in_moderation(file: Path) -> None:

@@ -62,10 +62,9 @@ def test_time_slicing_and_mps_exclude_each_other() -> None:
     assert complaint == "sharing: timeSlicing and mps exclude each other: keep one of them"
 
 
-def test_mps_needs_its_folder_and_no_mixed_strategy() -> None:
-    assert broken(sharing__mps=shared(), flags__mpsRoot="/mps", flags__migStrategy="single") == []
+def test_mps_goes_with_no_mixed_strategy() -> None:
+    assert broken(sharing__mps=shared(), flags__migStrategy="single") == []
     assert broken(sharing__mps=shared(), flags__migStrategy="mixed") == [
-        "flags.mpsRoot: is missing, and so is MPS_ROOT; sharing.mps needs a folder for its daemons",
         "flags.migStrategy: mixed and sharing.mps exclude each other: use none or single",
     ]
 
@@ -104,6 +103,65 @@ def test_the_number_of_the_item_is_in_the_path() -> None:
     resources = [{"name": "gpu", "replicas": 2}, {"name": "!", "replicas": 2}]
     (complaint,) = broken(sharing__timeSlicing={"resources": resources})
     assert complaint.startswith("sharing.timeSlicing.resources[1].name: ")
+
+
+def test_a_name_with_the_suffix_of_shared_devices_must_fit_too() -> None:
+    long = "a" * 50
+    assert broken(sharing__timeSlicing=shared(long)) == []
+    assert broken(sharing__timeSlicing={**shared(long, rename="short"), "renameByDefault": True}) == []
+    (complaint,) = broken(sharing__timeSlicing={**shared(long), "renameByDefault": True})
+    assert complaint.startswith("sharing.timeSlicing.resources[0].name: expected a resource such as ")
+
+
+def own(**rule: object) -> list[str]:
+    """The broken rules of a file that shares in our own way."""
+    return broken(agent__sharing__rules=[{"replicas": 4, **rule}])
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {},
+        {"timeSlice": "Long", "resource": "gpu.shared"},
+        {"strategy": "mps", "replicas": 1},
+        {"strategy": "mps", "memoryPerShare": "20Gi", "threadPercentagePerShare": 25, "multiUser": True},
+        {"strategy": "mps", "threadPercentagePerShare": 50, "overcommit": True},
+    ],
+)
+def test_a_way_to_share_that_can_be_had_breaks_no_rule(rule: dict[str, object]) -> None:
+    assert own(**rule) == []
+
+
+def test_one_share_is_no_time_slicing() -> None:
+    expected = "expected a whole number of at least 2 with time-slicing, and 1 with mps; got 1"
+    assert own(replicas=1) == [f"agent.sharing.rules[0].replicas: {expected}"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key", "value"),
+    [
+        ("mps", "timeSlice", "Short"),
+        ("time-slicing", "memoryPerShare", "1Gi"),
+        ("time-slicing", "threadPercentagePerShare", 10),
+        ("time-slicing", "overcommit", True),
+        ("time-slicing", "multiUser", True),
+    ],
+)
+def test_what_a_strategy_cannot_do_is_refused_where_it_stands(strategy: str, key: str, value: object) -> None:
+    expected = f"agent.sharing.rules[0].{key}: does not go with the strategy {strategy}"
+    assert own(strategy=strategy, **{key: value}) == [expected]
+
+
+def test_shares_may_not_add_up_to_more_than_the_gpu_unless_that_is_wanted() -> None:
+    assert own(strategy="mps", replicas=3, threadPercentagePerShare=34) == [
+        "agent.sharing.rules[0].threadPercentagePerShare: 3 shares of 34 % are more than the GPU: give less, or set "
+        "overcommit"
+    ]
+
+
+def test_a_bad_name_of_shares_is_named_with_the_number_of_the_rule() -> None:
+    (complaint,) = broken(agent__sharing__rules=[{"replicas": 2}, {"replicas": 2, "resource": "GPU"}])
+    assert complaint.startswith("agent.sharing.rules[1].resource: expected a resource such as nvidia.com/gpu")
 
 
 @given(st.text(max_size=30))

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from node_agent.config.file import File
-from node_agent.config.settings import AllBut, Rename, Settings, Share, Sharing, settings
+from node_agent.config.settings import AllBut, Rename, Settings, Sharing, SharingRule, settings
 from node_agent.config.sources import nested
 
 
@@ -108,18 +108,31 @@ def test_all_but_some_holds_all_but_those() -> None:
 RESOURCES: list[dict[str, Any]] = [
     {"name": "gpu", "replicas": 4},
     {"name": "nvidia.com/mig-1g.5gb", "replicas": 2, "rename": "slice", "devices": [0, "0:1"]},
+    {"name": "gpu", "replicas": 3, "devices": 2},
 ]
-SHARES = (
-    Share(resource="nvidia.com/gpu", replicas=4, rename=None, devices="all"),
-    Share(resource="nvidia.com/mig-1g.5gb", replicas=2, rename="nvidia.com/slice", devices=(0, "0:1")),
-)
 
 
-def test_sharing_keeps_everything_that_the_file_says() -> None:
-    found = of({"sharing.timeSlicing.resources": RESOURCES, "sharing.timeSlicing.renameByDefault": True})
-    assert found.sharing == Sharing(
-        strategy="time-slicing", rename_by_default=True, fail_requests_greater_than_one=False, shares=SHARES
+def test_nothing_is_shared_unless_it_is_said() -> None:
+    assert of({}).sharing == Sharing(placement="spread", rules=())
+
+
+def test_each_of_nvidias_shared_resources_is_a_rule_and_none_of_what_it_says_is_lost() -> None:
+    assert of({"sharing.timeSlicing.resources": RESOURCES}).sharing.rules == (
+        SharingRule(strategy="time-slicing", shares=4, of="nvidia.com/gpu", resource="nvidia.com/gpu"),
+        SharingRule(
+            strategy="time-slicing",
+            shares=2,
+            devices=("0", "0:1"),
+            of="nvidia.com/mig-1g.5gb",
+            resource="nvidia.com/slice",
+        ),
+        SharingRule(strategy="time-slicing", shares=3, first=2, of="nvidia.com/gpu", resource="nvidia.com/gpu"),
     )
+
+
+def test_renaming_by_default_adds_nvidias_suffix_where_no_name_is_given() -> None:
+    found = of({"sharing.mps.resources": RESOURCES, "sharing.mps.renameByDefault": True}).sharing.rules
+    assert [rule.resource for rule in found] == ["nvidia.com/gpu.shared", "nvidia.com/slice", "nvidia.com/gpu.shared"]
 
 
 @pytest.mark.parametrize(
@@ -132,13 +145,72 @@ def test_sharing_keeps_everything_that_the_file_says() -> None:
         ("mps", True, True),
     ],
 )
-def test_requests_for_more_than_one_share_fail_by_default_under_mps_only(
+def test_requests_for_more_than_one_share_fail_by_default_under_nvidias_mps_only(
     strategy: str, given: bool | None, fails: bool
 ) -> None:
     values: dict[str, object] = {f"sharing.{strategy}.resources": RESOURCES}
     if given is not None:
         values[f"sharing.{strategy}.failRequestsGreaterThanOne"] = given
-    sharing = of(values).sharing
-    assert sharing is not None
-    assert sharing.fail_requests_greater_than_one is fails
-    assert sharing.strategy == {"timeSlicing": "time-slicing", "mps": "mps"}[strategy]
+    rules = of(values).sharing.rules
+    assert [rule.fail_requests_greater_than_one for rule in rules] == [fails] * 3
+    assert {rule.strategy for rule in rules} == {{"timeSlicing": "time-slicing", "mps": "mps"}[strategy]}
+
+
+def test_a_rule_of_our_own_says_all_there_is_to_say() -> None:
+    rule = {
+        "devices": ["GPU-1", "NVIDIA-A100*", 0, "gpu-3"],
+        "strategy": "mps",
+        "replicas": 4,
+        "resource": "gpu.shared",
+        "failRequestsGreaterThanOne": True,
+        "memoryPerShare": "20Gi",
+        "threadPercentagePerShare": 50,
+        "overcommit": True,
+        "multiUser": True,
+    }
+    assert of({"agent.sharing.rules": [rule]}).sharing.rules == (
+        SharingRule(
+            devices=("GPU-1", "NVIDIA-A100*", "0", "gpu-3"),
+            strategy="mps",
+            shares=4,
+            resource="nvidia.com/gpu.shared",
+            fail_requests_greater_than_one=True,
+            memory_per_share=20 * 1024**3,
+            thread_percentage_per_share=50,
+            overcommit=True,
+            multi_user=True,
+        ),
+    )
+
+
+def test_a_rule_of_our_own_that_says_little_shares_every_gpu_under_its_own_name() -> None:
+    (found,) = of({"agent.sharing.rules": [{"replicas": 3, "timeSlice": "Short"}]}).sharing.rules
+    assert found == SharingRule(strategy="time-slicing", shares=3, devices=("*",), time_slice="Short")
+    assert found.resource is None
+
+
+def test_our_own_rules_go_before_nvidias() -> None:
+    found = of({"agent.sharing.rules": [{"replicas": 9}], "sharing.timeSlicing.resources": RESOURCES}).sharing.rules
+    assert [rule.shares for rule in found] == [9, 4, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("own", "policy", "meant"),
+    [
+        (None, None, "spread"),
+        (None, "distributed", "spread"),
+        (None, "packed", "packed"),
+        ("distinct", "packed", "distinct"),
+        ("spread", "packed", "spread"),
+    ],
+)
+def test_shares_are_placed_as_we_are_told_or_else_as_nvidias_policy_says(
+    own: str | None, policy: str | None, meant: str
+) -> None:
+    given = {"agent.sharing.placement": own, "flags.plugin.sharedDevicesAllocationPolicy": policy}
+    assert of({path: value for path, value in given.items() if value}).sharing.placement == meant
+
+
+def test_the_folder_of_mps_is_the_one_that_nvidias_key_names() -> None:
+    assert of({"flags.mpsRoot": "/run/nvidia/mps"}).mps_root == Path("/run/nvidia/mps")
+    assert of({}).mps_root is None
