@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from node_agent.errors import DeviceLost, HardwareError, NotSupported
 from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction
+from node_agent.health.findings import findings
 from node_agent.model.health import Cause, Reason, Severity
 
 # Xids after which the GPU goes on working: the application's own doing, or announced again by a worse one. The set that
@@ -20,8 +21,8 @@ APPLICATION_XIDS = frozenset({13, 31, 43, 45, 68, 109})
 RECOVERY_ACTION_CHANGED = 154
 
 
-# A GPU that cannot tell these, although it should, may be sick; whatever else it cannot tell is a gap in the metrics.
-HEALTH_READINGS = frozenset({"recovery_action", "uncorrected_ecc_errors", "row_remap_pending", "row_remap_failed"})
+# What a probe finds withdraws the GPU, but for these.
+MILD = {Reason.RESET_NEEDED: Severity.DEGRADED}
 
 # What only a subscription can find and clear; a probe says nothing about events.
 OF_EVENTS = frozenset({Reason.EVENTS_FAILED, Reason.NOT_MONITORED})
@@ -97,26 +98,15 @@ def of_probe(outcome: GpuReadings | HardwareError, now: float) -> tuple[Cause, .
                 message=f"it does not answer: {outcome}",
             ),
         )
-    return _of_readings(outcome, now)
-
-
-def _of_readings(readings: GpuReadings, now: float) -> tuple[Cause, ...]:
-    found = []
-    failed = {name: why for name, why in readings.failed.items() if name in HEALTH_READINGS}
-    if failed:
-        what = "; ".join(f"{name}: {why}" for name, why in failed.items())
-        found.append((Reason.QUERY_FAILED, Severity.WITHDRAWN, f"what tells of its health cannot be read: {what}"))
-    if readings.recovery_action not in (None, RecoveryAction.NONE):
-        found.append((Reason.RECOVERY, Severity.WITHDRAWN, f"the driver asks for recovery: {readings.recovery_action}"))
-    if readings.row_remap_failed:
-        found.append((Reason.ROW_REMAP, Severity.WITHDRAWN, "row remapping failed: the board needs replacement"))
-    if readings.uncorrected_ecc_errors:
-        count = readings.uncorrected_ecc_errors
-        found.append((Reason.ECC, Severity.WITHDRAWN, f"{count} uncorrected ECC errors since the last reset"))
-    if readings.row_remap_pending:
-        found.append((Reason.RESET_NEEDED, Severity.DEGRADED, "a row waits to be remapped: reset it when idle"))
     return tuple(
-        Cause(reason=reason, severity=severity, message=message, since=now) for reason, severity, message in found
+        Cause(
+            reason=finding.reason,
+            severity=MILD.get(finding.reason, Severity.WITHDRAWN),
+            message=finding.message,
+            since=now,
+            peers=finding.peers,
+        )
+        for finding in findings(outcome)
     )
 
 
