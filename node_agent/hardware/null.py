@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Mapping
 
 from node_agent.errors import DeviceLost, HardwareError, NotSupported
-from node_agent.hardware.provider import GpuReadings, HardwareEvent, Scan
+from node_agent.hardware.provider import ComputeMode, GpuReadings, HardwareEvent, Scan
 from node_agent.kit.lane import Busy
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.links import LinkGraph
@@ -12,13 +12,13 @@ from node_agent.model.partition import Partition, PartitionProfile, PartitionUui
 
 
 class NullProvider:
-    """All five Protocols in one, since none has anything to keep apart."""
+    """All six Protocols in one, since none has anything to keep apart."""
 
     @property
     def discovery(self) -> "NullProvider":
         return self
 
-    topology = events = partitioning = readings = discovery
+    topology = events = partitioning = readings = modes = discovery
 
     @property
     def busy(self) -> Busy | None:
@@ -57,3 +57,9 @@ class NullProvider:
 
     async def read(self, gpu: GpuUuid) -> GpuReadings:
         raise DeviceLost(f"this node has no GPU {gpu}")
+
+    async def compute_mode(self, device: GpuUuid | PartitionUuid) -> ComputeMode:
+        raise DeviceLost(f"this node has no GPU {device}")
+
+    async def set_compute_mode(self, device: GpuUuid | PartitionUuid, mode: ComputeMode) -> None:
+        raise DeviceLost(f"this node has no GPU {device}")

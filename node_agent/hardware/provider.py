@@ -1,4 +1,4 @@
-"""What the agent asks of a vendor's library: five small Protocols, with no vendor's word in them.
+"""What the agent asks of a vendor's library: six small Protocols, with no vendor's word in them.
 
 ``nvml/`` implements them over NVIDIA's library; ``simulated/`` stands in for that library below its binding, so that
 the same implementation runs in demo, tests and production. All methods may be called from the event loop; a library
@@ -182,8 +182,28 @@ class Readings(Protocol):
         ...
 
 
+class ComputeMode(StrEnum):
+    """How many processes may open a GPU: any number, one, or none."""
+
+    DEFAULT = "default"
+    EXCLUSIVE_PROCESS = "exclusive-process"
+    PROHIBITED = "prohibited"
+
+
+class Modes(Protocol):
+    """Who may open a device. A GPU in partitions has no mode of its own: NotSupported there, where it has to be set."""
+
+    async def compute_mode(self, device: GpuUuid | PartitionUuid) -> ComputeMode:
+        """The mode of a GPU or a partition. Raises DeviceLost where there is no such device."""
+        ...
+
+    async def set_compute_mode(self, device: GpuUuid | PartitionUuid, mode: ComputeMode) -> None:
+        """Set it, until the driver is loaded anew. Raises HardwareError; needs root."""
+        ...
+
+
 class Provider(Protocol):
-    """One vendor's library, as far as it implements the Protocols above."""
+    """One vendor's library, as far as it implements the Protocols above; ``Modes`` is asked for by itself."""
 
     @property
     def discovery(self) -> Discovery: ...

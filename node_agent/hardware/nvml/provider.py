@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from node_agent.errors import HardwareError
-from node_agent.hardware.nvml import links, partitions, readings, scan
+from node_agent.hardware.nvml import links, modes, partitions, readings, scan
 from node_agent.hardware.nvml.events import EventSet
 from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.nvml.translate import Calls
-from node_agent.hardware.provider import GpuReadings, HardwareEvent, Scan
+from node_agent.hardware.provider import ComputeMode, GpuReadings, HardwareEvent, Scan
 from node_agent.kit.lane import Busy, Lane
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import GpuUuid, PartitionMode
@@ -92,6 +92,16 @@ class NvmlReadings(_Jobs):
         return await self._run(readings.read, gpu)
 
 
+class NvmlModes(_Jobs):
+    """Compute modes over NVML."""
+
+    async def compute_mode(self, device: GpuUuid | PartitionUuid) -> ComputeMode:
+        return await self._run(modes.compute_mode, device)
+
+    async def set_compute_mode(self, device: GpuUuid | PartitionUuid, mode: ComputeMode) -> None:
+        await self._run(modes.set_compute_mode, device, mode)
+
+
 class NvmlEvents:
     """Events over NVML, on a thread of their own. What was reported outlives a wait that was cancelled."""
 
@@ -144,6 +154,7 @@ class NvmlProvider:
         self.events = NvmlEvents(self._waiting, self._session, waits)
         self.partitioning = NvmlPartitioning(self._asking, self._session)
         self.readings = NvmlReadings(self._asking, self._session)
+        self.modes = NvmlModes(self._asking, self._session)
 
     async def __aenter__(self) -> "NvmlProvider":
         self._threads.enter_context(self._asking)
