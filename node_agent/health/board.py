@@ -1,7 +1,7 @@
 """The open causes of every device; the one place that says how healthy a GPU is."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from node_agent.health.verdicts import not_probed
@@ -19,6 +19,30 @@ class HealthBoard:
     def __init__(self) -> None:
         unknown = DeviceHealth(causes=(not_probed(time.time()),))
         self.report: Latest[HealthReport] = Latest(HealthReport(others=unknown))
+        self._counts: dict[tuple[GpuUuid, int], int] = {}
+
+    @property
+    def counts(self) -> Mapping[tuple[GpuUuid, int], int]:
+        """How often each GPU has reported each Xid, whatever it meant."""
+        return self._counts
+
+    def count(self, gpu: GpuUuid, code: int) -> None:
+        """Count an Xid that a GPU has reported."""
+        self._counts[gpu, code] = self._counts.get((gpu, code), 0) + 1
+
+    def clear(self, gpu: GpuUuid, reason: Reason | None = None, code: int | None = None) -> tuple[Cause, ...]:
+        """Close what an operator takes for over: all causes of a GPU, or those of a reason or a code; answers them.
+
+        One that is still there is found again by the next probe.
+        """
+
+        def meant(cause: Cause) -> bool:
+            return reason in (None, cause.reason) and code in (None, cause.code)
+
+        cleared = tuple(cause for cause in self.report.value.known_of(gpu).causes if meant(cause))
+        if cleared:
+            self.close(gpu, meant)
+        return cleared
 
     def open(self, gpu: GpuUuid, cause: Cause) -> None:
         """Open a cause; one that is open already keeps its time and takes the new message."""

@@ -125,6 +125,9 @@ class HealthWatcher:
 
     def _judge(self, event: HardwareEvent) -> None:
         log.info("hardware event", kind=event.kind, gpu=event.gpu, code=event.code)
+        if event.code is not None:
+            for gpu in self._meant_by(event):
+                self._board.count(gpu, event.code)
         if verdicts.is_idle(event, self._policy):
             return
         cause = verdicts.of_event(event, self._policy, time.time())

@@ -330,3 +330,37 @@ def test_a_device_is_as_bad_as_its_worst_cause_and_healthy_when_the_last_is_clos
     assert board.report.value.of(A).severity is Severity.DEGRADED
     board.close(A, lambda _: True)
     assert board.report.value.of(A) == HEALTHY
+
+
+async def test_every_xid_is_counted_whatever_it_means(ward: Ward) -> None:
+    ward.readings.set(A, GpuReadings(recovery_action=None))
+    ward.events.happen(xid(31), xid(31), xid(31, B), xid(79))
+    await ward.until(A, Reason.XID)
+    assert ward.board.counts == {(A, 31): 2, (B, 31): 1, (A, 79): 1}
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "left"),
+    [
+        (None, None, []),
+        (Reason.XID, None, [Reason.ECC]),
+        (Reason.XID, 48, [Reason.XID, Reason.ECC]),
+        (Reason.ECC, None, [Reason.XID, Reason.XID]),
+        (Reason.LOST, None, [Reason.XID, Reason.XID, Reason.ECC]),
+    ],
+)
+def test_an_operator_clears_what_he_names_and_is_told_what_that_was(
+    reason: Reason | None, code: int | None, left: list[Reason]
+) -> None:
+    board = HealthBoard()
+    board.close(A, lambda _: True)
+    for number in (79, 48, None):
+        kind = Reason.ECC if number is None else Reason.XID
+        board.open(A, Cause(reason=kind, severity=Severity.WITHDRAWN, message="", since=0, code=number))
+    before = board.report.value.of(A).causes
+
+    cleared = board.clear(A, reason, code)
+
+    after = board.report.value.of(A).causes
+    assert [cause.reason for cause in after] == left
+    assert set(cleared) == set(before) - set(after)
