@@ -12,9 +12,10 @@ from pathlib import Path
 import click
 
 from node_agent.cli.main import cli
+from node_agent.health.xids import Xid, catalogue, xid
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS_PAGE = ROOT / "docs" / "user" / "commands.md"
+USER = ROOT / "docs" / "user"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
@@ -54,6 +55,21 @@ def commands_page() -> str:
     return "\n".join(parts)
 
 
+def xids_page() -> str:
+    """The page of all Xids, from the catalogue."""
+    header = (
+        "# Xids\n\nGenerated from `node_agent/health/xids.py` by `python -m tools.documents --write`: what each Xid\n"
+        "means, and what it costs unless the configuration says otherwise. [health.md](health.md) has the words.\n\n"
+        "| Xid | meaning | about | action | over when |\n| --- | --- | --- | --- | --- |\n"
+    )
+    rows = [_row(str(code), catalogue[code]) for code in sorted(catalogue)]
+    return header + "\n".join([*rows, _row("any other", xid(0))]) + "\n"
+
+
+def _row(number: str, known: Xid) -> str:
+    return f"| {number} | {known.name} | {known.scope} | {known.action} | {known.clears} |"
+
+
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     """A command and all below it, with their full names."""
     yield name, command
@@ -65,12 +81,18 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
             yield from commands(f"{name} {child}", found)
 
 
+# The pages that are made from the code.
+GENERATED = {USER / "commands.md": commands_page, USER / "xids.md": xids_page}
+
+
 def main() -> None:
     if "--write" in sys.argv[1:]:
-        COMMANDS_PAGE.write_text(commands_page())
+        for page, content in GENERATED.items():
+            page.write_text(content())
     problems = [problem for document in documents() for problem in broken_links(document)]
-    if not COMMANDS_PAGE.exists() or COMMANDS_PAGE.read_text() != commands_page():
-        problems.append(f"{COMMANDS_PAGE.relative_to(ROOT)} is out of date: python -m tools.documents --write")
+    for page, content in GENERATED.items():
+        if not page.exists() or page.read_text() != content():
+            problems.append(f"{page.relative_to(ROOT)} is out of date: python -m tools.documents --write")
     for problem in problems:
         print(problem)
     print(f"{len(documents())} documents, {len(problems)} problems")
