@@ -30,6 +30,7 @@ from node_agent.dra.slices import PoolSettings
 from node_agent.dra.status_writer import StatusWriter
 from node_agent.dra.withheld import Withholder
 from node_agent.errors import KubeAccessError, NodeAgentError, PoolUnknown
+from node_agent.kit.alone import alone
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
@@ -182,6 +183,12 @@ def _assembled(
     )
     publisher = SlicePublisher(client=client, node=settings.node_name, pool=pool.pool)
 
+    async def publish() -> None:
+        # Of two agents one publishes: each hears in its own time of what the other has given out and what is sick, and
+        # would undo what the other has written.
+        async with alone(settings.paths.state_dir / "slices.lock"):
+            await publisher.run()
+
     async def serve() -> None:
         # No claim is prepared before the ledger has what pods got by their limits.
         await around.limits.synced.wait()
@@ -193,7 +200,7 @@ def _assembled(
         server=server,
         services={
             "dra pool": pool.run,
-            "dra slices": publisher.run,
+            "dra slices": publish,
             "dra server": serve,
             "claim status": status.run,
         },

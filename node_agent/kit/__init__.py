@@ -1,6 +1,6 @@
 """Domain-free building blocks: nothing here knows of GPUs, Kubernetes or NVML.
 
 ``latest`` a value and its changes · ``lane`` blocking calls on one thread · ``tasks`` cancel and wait ·
-``backoff`` growing pauses · ``files`` atomic, durable writes · ``unix`` socket paths · ``logs`` events with facts ·
-``http`` a small server, ``http_client`` its client.
+``backoff`` growing pauses · ``alone`` one process at a time · ``files`` atomic, durable writes ·
+``unix`` socket paths · ``logs`` events with facts · ``http`` a small server, ``http_client`` its client.
 """

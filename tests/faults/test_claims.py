@@ -9,6 +9,8 @@ which can turn the clock: whoever was called for in the last moments is not swep
 import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -104,6 +106,26 @@ async def test_a_change_is_written_again_until_it_is_stored(l4: Cluster) -> None
         await until(lambda: "taints" in l4.devices[device])
         (after,) = l4.slices
         assert after["spec"]["pool"]["generation"] >= before["spec"]["pool"]["generation"]
+
+
+async def test_of_two_agents_one_writes_slices_and_the_other_goes_on_where_it_has_ended(l4: Cluster) -> None:
+    """In an update the new agent serves beside the old one, and knows half a second before it what it has given out."""
+    second = replace(l4.settings, paths=replace(l4.settings.paths, run_dir=l4.place.folder / "run-2"))
+    async with AsyncExitStack() as first:
+        await first.enter_async_context(l4.serving(2))
+        async with l4.place.agent(second):
+            await until(lambda: l4.place.view.registrations == 2)
+            before = len(l4.server.writes("resourceslices"))
+            (held,), _ = await l4.place.kubelet.admit("pod", GPU_RESOURCE, 1)
+            device = l4.device_of(l4.place.uuids.index(held))
+            await until(lambda: "taints" in l4.devices[device])
+            await asyncio.sleep(1)
+            assert [device for device, one in l4.devices.items() if "taints" in one] == [device]
+            assert len(l4.server.writes("resourceslices")) - before == 1
+
+            await first.aclose()
+            l4.place.node.faults.lose(1 - l4.place.uuids.index(held))
+            await until(lambda: all("taints" in one for one in l4.devices.values()))
 
 
 # B49: calls that come late, and more than once

@@ -53,9 +53,18 @@ def cluster(node: RealNode) -> RealNode:
 
 
 def start(
-    node: RealNode, *, groups: bool = False, device_plugin: bool = True, shareable: str = "", name: str = "agent"
+    node: RealNode,
+    *,
+    groups: bool = False,
+    device_plugin: bool = True,
+    shareable: str = "",
+    name: str = "agent",
+    run_dir: str = "/run/gpu-node-agent",
 ) -> Program:
-    """Start the agent with its service account's token, bound to a pod of this node as a DaemonSet's is."""
+    """Start the agent with its service account's token, bound to a pod of this node as a DaemonSet's is.
+
+    A second agent beside a first has its own ``run_dir``, as each pod has.
+    """
     manifest = busybox_pod(f"identity-{name}", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE
     identity = node.pods.run(manifest)
@@ -66,6 +75,7 @@ def start(
             "frontDoors": {"dra": True, "devicePlugin": device_plugin},
             "dra": {"groups": groups, "metadata": True},
             "devices": {"shareable": [shareable] if shareable else []},
+            "paths": {"runDir": run_dir},
         }
     }
     agent = agents.launch(node, settings, name=name)
