@@ -13,6 +13,7 @@ NodeAgentError
 │   ├── PoolUnknown           what the node offers to claims is not known yet; it will be
 │   ├── DeviceWithdrawn       a device that is out of service
 │   ├── DeviceHeld            somebody else holds the hardware
+│   ├── ModesDisagree         who shares a GPU wants it set in another way
 │   ├── Overtaken             what was asked for has been undone before its turn came
 │   ├── ClaimUnreadable       a ResourceClaim is not there as it was named, or is not understood
 │   └── ClaimConfigInvalid    the opaque configuration of a claim or its class cannot be used
@@ -94,6 +95,10 @@ class DeviceWithdrawn(AllocationError):
 
 class DeviceHeld(AllocationError):
     """Somebody else holds the hardware; the message names the GPU and the holder."""
+
+
+class ModesDisagree(AllocationError):
+    """Who shares a GPU wants it set in another way than who is there; the message names the GPU, both and their ways."""
 
 
 class ClaimUnreadable(AllocationError):

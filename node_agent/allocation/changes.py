@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from node_agent.allocation.conflicts import find_conflict
 from node_agent.allocation.grants import Books, Door, Grant
-from node_agent.errors import AllocationError, DeviceHeld, HoldersUnknown, StateError
+from node_agent.errors import AllocationError, HoldersUnknown, StateError
 
 Change: TypeAlias = Callable[[Books], Books]
 
@@ -38,6 +38,7 @@ def reserved(books: Books, grant: Grant) -> Books:
 
     Raises:
         DeviceHeld: another holder has a GPU of it.
+        ModesDisagree: another holder shares a GPU of it, and has it set in another way.
         AllocationError: this holder has other devices; they must be released first.
         HoldersUnknown: it is not known yet who holds what.
     """
@@ -48,7 +49,7 @@ def reserved(books: Books, grant: Grant) -> Books:
         raise AllocationError(f"{grant.holder} holds other devices already: they must be released first")
     # First what is certain: it stays true whoever else turns out to hold something.
     if conflict := find_conflict(grant, books.grants.values()):
-        raise DeviceHeld(str(conflict))
+        raise conflict.error(grant.holder)
     if unknown := _in_the_way(books, grant.holder.door):
         raise HoldersUnknown(
             f"{grant.holder} gets no device yet: who holds which GPU is not known again before the agent has heard "

@@ -1,43 +1,81 @@
-"""Who stands in whose way: two holds conflict where both want one GPU for themselves. Pure."""
+"""Who stands in whose way: two holds of one GPU, unless both are shares of it that want it set alike. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
+from node_agent.errors import AllocationError, DeviceHeld, ModesDisagree
 from node_agent.model.gpu import GpuUuid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conflict:
-    """``device`` was asked for, but ``holder`` has ``gpu``, as part of ``held_device``."""
+    """``device`` was asked for, but ``holder`` has ``gpu``, as part of ``held_device``.
+
+    ``modes`` are how the one and the other want the GPU to be set, where it is that in which they differ.
+    """
 
     device: str
     gpu: GpuUuid
     holder: Holder
     held_device: str
+    modes: tuple[str, str] | None = None
 
     def __str__(self) -> str:
         part = "" if self.held_device == self.device else f" as part of {self.held_device}"
-        return f"{self.device}: {self.gpu} is held by {self.holder}{part}"
+        text = f"{self.device}: {self.gpu} is held by {self.holder}{part}"
+        if self.modes is None:
+            return text
+        wanted, held = self.modes
+        return (
+            f"{text}, which has it set to {held}: {wanted} does not go with that; ask for the same, or for another GPU"
+        )
 
-
-def contested(one: Hold, other: Hold) -> frozenset[GpuUuid]:
-    """The GPUs that these two holds cannot both have: none for admin access, none for different shares."""
-    shared = one.share_id is not None and other.share_id is not None and one.share_id != other.share_id
-    if one.admin or other.admin or shared:
-        return frozenset()
-    return frozenset(one.gpus) & frozenset(other.gpus)
+    def error(self, wanted: Holder) -> AllocationError:
+        """What to raise for who wanted the device: it may get a GPU that is held, once it is given back."""
+        return DeviceHeld(str(self)) if self.modes is None else ModesDisagree(f"{wanted}: {self}")
 
 
 def find_conflict(wanted: Grant, grants: Iterable[Grant]) -> Conflict | None:
-    """The first conflict of a wanted grant with those of other holders."""
+    """The first conflict of a wanted grant with those of other holders; and among its own holds, of their modes."""
     others = (grant for grant in grants if grant.holder.id != wanted.holder.id)
-    for grant, hold in product(others, wanted.holds):
-        for held in grant.holds:
-            if gpus := contested(hold, held):
-                return Conflict(device=hold.device, gpu=min(gpus), holder=grant.holder, held_device=held.device)
+    for grant in (*others, wanted):
+        for hold, held in product(wanted.holds, grant.holds):
+            if conflict := _between(wanted, hold, grant, held):
+                return conflict
     return None
+
+
+def _between(wanted: Grant, hold: Hold, grant: Grant, held: Hold) -> Conflict | None:
+    gpus = set(hold.gpus).intersection(held.gpus)
+    if not gpus or hold.admin or held.admin:
+        return None
+    together = _go_together(wanted, hold, grant, held)
+    if together and (not hold.mode or not held.mode or hold.mode == held.mode):
+        return None
+    return Conflict(
+        device=hold.device,
+        gpu=min(gpus),
+        holder=grant.holder,
+        held_device=held.device,
+        modes=(hold.mode, held.mode) if together else None,
+    )
+
+
+def _go_together(wanted: Grant, hold: Hold, grant: Grant, held: Hold) -> bool:
+    """Whether a hold may be added to one of the same GPU, as far as it is not a matter of modes.
+
+    Among limits a share goes with everybody: who got the GPU as a whole, before it was shared, is one of the sharers
+    from then on. The whole GPU is for one alone.
+    """
+    if wanted.holder.id == grant.holder.id:
+        return True
+    if wanted.holder.door is not grant.holder.door:
+        return False
+    if wanted.holder.door is Door.LIMIT:
+        return hold.share_id is not None
+    return hold.share_id is not None and held.share_id is not None and hold.share_id != held.share_id
 
 
 def holders_of(gpu: GpuUuid, grants: Iterable[Grant]) -> tuple[Holder, ...]:

@@ -46,7 +46,8 @@ class Hold:
     """One device of a grant, by the name that it is offered under, and the GPUs that it stands for.
 
     ``share_id`` tells the shares of one device apart. Who has ``admin`` access looks at a device and takes it from
-    nobody. ``request`` and ``pool`` are the claim's. ``cdi_ids`` are there once the device is usable.
+    nobody. ``mode`` says, for people, how the GPUs have to be set for it; empty where they may be as they are.
+    ``request`` and ``pool`` are the claim's. ``cdi_ids`` are there once the device is usable.
     """
 
     device: str
@@ -55,6 +56,7 @@ class Hold:
     pool: str = ""
     share_id: str | None = None
     admin: bool = False
+    mode: str = ""
     cdi_ids: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

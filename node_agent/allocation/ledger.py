@@ -135,6 +135,7 @@ class Ledger:
 
         Raises:
             DeviceHeld: another holder has a GPU of it.
+            ModesDisagree: another holder shares a GPU of it, and has it set in another way.
             AllocationError: the holder has other devices, which must be released first.
             HoldersUnknown: it is not known yet who holds what.
             StateError: the file cannot be written.

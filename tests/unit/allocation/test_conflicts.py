@@ -1,14 +1,16 @@
 """No GPU has two holders who both believe it to be theirs, whatever is asked for in whatever order."""
 
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from itertools import combinations
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from node_agent.allocation.changes import released, reserved
-from node_agent.allocation.conflicts import contested, find_conflict, held_gpus, holders_of
-from node_agent.allocation.grants import Books, Door, Grant, Hold
-from node_agent.errors import AllocationError, DeviceHeld
+from node_agent.allocation.conflicts import find_conflict, held_gpus, holders_of
+from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder
+from node_agent.errors import AllocationError, DeviceHeld, ModesDisagree
 from node_agent.model.gpu import GpuUuid
 from tests.fakes.builders import uuid
 from tests.unit.allocation.support import grant, holder
@@ -24,6 +26,7 @@ def holds(draw: st.DrawFn) -> Hold:
         gpus=tuple(uuid(i) for i in indices),
         share_id=draw(st.sampled_from((None, None, "share-a", "share-b"))),
         admin=draw(st.integers(0, 4)) == 0,
+        mode=draw(st.sampled_from(("", "", "short time slices", "MPS"))),
     )
 
 
@@ -34,23 +37,45 @@ grants = st.builds(
 )
 
 
-def users(all_grants: list[Grant]) -> dict[GpuUuid, list[tuple[str, str | None]]]:
-    """The model: for each GPU who uses it and as which share, admin access left out."""
-    found: dict[GpuUuid, list[tuple[str, str | None]]] = {}
+@dataclass(frozen=True)
+class User:
+    """One who uses a GPU."""
+
+    holder: Holder
+    share: str | None
+    mode: str
+
+
+def users(all_grants: Iterable[Grant]) -> dict[GpuUuid, list[User]]:
+    """The model: for each GPU who uses it, in the order in which they came; admin access left out."""
+    found: dict[GpuUuid, list[User]] = {}
     for one in all_grants:
         for hold in one.holds:
             for gpu in () if hold.admin else hold.gpus:
-                found.setdefault(gpu, []).append((one.holder.id, hold.share_id))
+                found.setdefault(gpu, []).append(User(one.holder, hold.share_id, hold.mode))
     return found
 
 
-def double_booked(all_grants: list[Grant]) -> bool:
-    """Whether a GPU has users of different holders that are not different shares."""
-    for booked in users(all_grants).values():
-        for (one, one_share), (other, other_share) in combinations(booked, 2):
-            if one != other and (one_share is None or other_share is None or one_share == other_share):
-                return True
-    return False
+def double_booked(all_grants: Iterable[Grant]) -> bool:
+    """Whether a GPU has two users who cannot both have it."""
+    return any(not bearable(one, other) for booked in users(all_grants).values() for one, other in pairs(booked))
+
+
+def pairs(booked: list[User]) -> Iterator[tuple[User, User]]:
+    return combinations(booked, 2)
+
+
+def bearable(first: User, later: User) -> bool:
+    """Whether the later one may come to the first."""
+    if {first.mode, later.mode} == {"short time slices", "MPS"}:
+        return False
+    if first.holder == later.holder:
+        return True
+    if first.holder.door is Door.LIMIT and later.holder.door is Door.LIMIT:
+        return later.share is not None
+    return (
+        first.holder.door is later.holder.door and None not in (first.share, later.share) and first.share != later.share
+    )
 
 
 @given(st.lists(grants, max_size=12))
@@ -61,7 +86,7 @@ def test_no_history_of_reservations_books_a_gpu_twice(wanted: list[Grant]) -> No
             books = reserved(books, one)
         except AllocationError:
             continue
-        assert not double_booked(list(books.grants.values()))
+        assert not double_booked(books.grants.values())
 
 
 @given(st.lists(grants, max_size=12))
@@ -73,15 +98,17 @@ def test_a_reservation_is_refused_only_where_it_would_book_a_gpu_twice(wanted: l
         would_be = double_booked([*books.grants.values(), one])
         try:
             books = reserved(books, one)
-        except DeviceHeld:
+        except (DeviceHeld, ModesDisagree):
             assert would_be
         else:
             assert not would_be
 
 
-@given(holds(), holds())
-def test_conflicts_are_mutual(one: Hold, other: Hold) -> None:
-    assert contested(one, other) == contested(other, one)
+@given(grants, grants)
+def test_conflicts_of_claims_are_mutual(one: Grant, other: Grant) -> None:
+    one, other = (replace(each, holder=replace(each.holder, door=Door.CLAIM)) for each in (one, other))
+    assume(find_conflict(one, []) is None and find_conflict(other, []) is None)
+    assert (find_conflict(one, [other]) is None) == (find_conflict(other, [one]) is None)
 
 
 @given(st.lists(grants, max_size=8, unique_by=lambda one: one.holder.id))
@@ -119,3 +146,48 @@ def test_different_shares_of_a_gpu_go_together_but_no_share_goes_with_the_whole(
     assert find_conflict(shares[0], shares[1:]) is None
     assert find_conflict(grant("c", 0, share_id="two"), shares) is not None
     assert find_conflict(grant("d", 0), shares) is not None
+
+
+def test_shares_that_pods_have_by_limits_go_together_and_keep_claims_and_the_whole_gpu_out() -> None:
+    shares = [grant(f"pod-{k}", 0, door=Door.LIMIT, share_id=f"{k}") for k in range(3)]
+    assert find_conflict(grant("pod-3", 0, door=Door.LIMIT, share_id="3"), shares) is None
+    assert find_conflict(grant("pod", 0, door=Door.LIMIT), shares) is not None
+    assert find_conflict(grant("claim", 0), shares) is not None
+    assert find_conflict(grant("claim", 0, share_id="a-share-of-a-claim"), shares) is not None
+
+
+def test_a_pod_that_got_the_whole_gpu_before_it_was_shared_is_one_of_the_sharers() -> None:
+    whole = grant("pod", 0, door=Door.LIMIT)
+    assert find_conflict(grant("next", 0, door=Door.LIMIT, share_id="0"), [whole]) is None
+    assert find_conflict(grant("next", 0, door=Door.LIMIT), [whole]) is not None
+
+
+def with_mode(one: Grant, mode: str) -> Grant:
+    return replace(one, holds=tuple(replace(hold, mode=mode) for hold in one.holds))
+
+
+def test_two_claims_that_want_a_gpu_set_differently_are_both_named() -> None:
+    there = with_mode(grant("a", 0, share_id="one"), "time slices Short")
+    conflict = find_conflict(with_mode(grant("b", 0, share_id="two"), "MPS"), [there])
+    assert conflict is not None
+    error = conflict.error(holder("b"))
+    assert isinstance(error, ModesDisagree)
+    assert str(error) == (
+        f"claim b (uid-of-b): gpu-0: {uuid(0)} is held by claim a (uid-of-a), which has it set to time slices Short: "
+        "MPS does not go with that; ask for the same, or for another GPU"
+    )
+
+
+def test_who_wants_nothing_set_goes_with_everybody_and_the_same_goes_with_the_same() -> None:
+    there = with_mode(grant("a", 0, share_id="one"), "MPS")
+    assert find_conflict(grant("b", 0, share_id="two"), [there]) is None
+    assert find_conflict(with_mode(grant("b", 0, share_id="two"), "MPS"), [there]) is None
+
+
+def test_one_claim_cannot_have_two_shares_of_a_gpu_set_differently() -> None:
+    holds = tuple(
+        Hold(device="gpu-0", gpus=(uuid(0),), share_id=share, mode=mode) for share, mode in (("1", "a"), ("2", "b"))
+    )
+    conflict = find_conflict(Grant(holder=holder("a"), holds=holds), [])
+    assert conflict is not None
+    assert set(conflict.modes or ()) == {"a", "b"}
