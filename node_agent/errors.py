@@ -98,7 +98,7 @@ class DeviceHeld(AllocationError):
 
 
 class ModesDisagree(AllocationError):
-    """Who shares a GPU wants it set in another way than who is there; the message names the GPU, both and their ways."""
+    """Who shares a GPU wants it set in another way than who is there; the message names both and their ways."""
 
 
 class ClaimUnreadable(AllocationError):

@@ -1,10 +1,10 @@
 """Which GPUs are offered, and under which resource name. Pure."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from node_agent.model.gpu import Gpu
+from node_agent.model.naming import matches, named
 
 GPU_RESOURCE = "nvidia.com/gpu"
 
@@ -37,17 +37,6 @@ class Selection:
 
     def resource_of(self, gpu: Gpu) -> str | None:
         """The resource that a GPU is offered as; None where it is left out."""
-        if any(names(word, gpu) for word in self.exclude):
+        if named(self.exclude, gpu):
             return None
         return next((rule.resource for rule in self.rules if rule.matches(gpu)), GPU_RESOURCE)
-
-
-def matches(pattern: str, text: str) -> bool:
-    """Whether the whole text matches a pattern in which ``*`` stands for anything, upper and lower case alike."""
-    expression = ".*".join(re.escape(part) for part in pattern.split("*"))
-    return re.fullmatch(expression, text, re.IGNORECASE | re.DOTALL) is not None
-
-
-def names(word: str, gpu: Gpu) -> bool:
-    """Whether a word of the configuration means this GPU: by UUID, index, stable name or product pattern."""
-    return word in (gpu.uuid, str(gpu.index), gpu.name) or matches(word, gpu.product)

@@ -1,0 +1,1 @@
+"""One GPU for several: ``shares`` says which GPUs are shared and how."""

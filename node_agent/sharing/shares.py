@@ -1,0 +1,139 @@
+"""Which GPUs are shared, into how many shares, and by which means: the rules of the configuration met with the node.
+
+Pure. ``deviceplugin`` offers the shares; the means are set up by this package's other parts.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Literal
+
+from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.inventory import Inventory
+from node_agent.model.naming import named, names
+
+_SEPARATOR = "::"
+
+
+class Strategy(StrEnum):
+    """By which means the users of a GPU share it."""
+
+    TIME_SLICING = "time-slicing"
+    """They take turns. Nothing limits what memory each of them takes."""
+
+    MPS = "mps"
+    """They run side by side, as clients of an MPS daemon that holds them to their limits."""
+
+
+class Interval(StrEnum):
+    """How long a turn is; how long each of these lasts is not published."""
+
+    DEFAULT = "Default"
+    SHORT = "Short"
+    MEDIUM = "Medium"
+    LONG = "Long"
+
+    @property
+    def number(self) -> int:
+        """The driver's number for it."""
+        return list(Interval).index(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shared:
+    """How one GPU is shared: ``replicas`` devices of it are offered as ``resource``.
+
+    ``at_most_one`` refuses a container that asks for several. ``interval`` is None where nobody asked for one.
+    ``memory`` in bytes and ``threads`` in percent are the limits of each share under MPS, None where they follow from
+    the number of replicas; with ``overcommit`` they may add up to more than the GPU has. ``multi_user``: clients of
+    several users at once.
+    """
+
+    strategy: Strategy
+    replicas: int
+    resource: str
+    at_most_one: bool = False
+    interval: Interval | None = None
+    memory: int | None = None
+    threads: float | None = None
+    overcommit: bool = False
+    multi_user: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it comes to the same as a GPU that is not shared."""
+        return self.replicas == 1 and self.strategy is Strategy.TIME_SLICING
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    """Shares GPUs that are offered as ``of``, or all where it is None.
+
+    ``devices`` are all of them, the first so many of them by the driver's index, or those that words name: by UUID,
+    index, stable name or product pattern. ``shared`` is how; an empty resource is the name that the GPU has anyway.
+    """
+
+    shared: Shared
+    of: str | None = None
+    devices: Literal["all"] | int | tuple[str, ...] = "all"
+
+    def meant(self, inventory: Inventory, offered: Mapping[GpuUuid, str]) -> Iterator[GpuUuid]:
+        """The GPUs that it is for, of those that are offered under these names."""
+        gpus = [gpu for gpu in inventory.gpus if gpu.uuid in offered and self.of in (None, offered[gpu.uuid])]
+        if isinstance(self.devices, int):
+            # One that cannot be read at the moment keeps its place: another one must not be shared in its stead.
+            places = sorted([*(gpu.index for gpu in gpus), *(missing.index for missing in inventory.missing)])
+            first = set(places[: self.devices])
+            yield from (gpu.uuid for gpu in gpus if gpu.index in first)
+        else:
+            yield from (gpu.uuid for gpu in gpus if self.devices == "all" or named(self.devices, gpu))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shares:
+    """The GPUs that are shared; ``notes`` say which words of the rules mean no GPU of this node."""
+
+    gpus: Mapping[GpuUuid, Shared] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def shares(inventory: Inventory, rules: Sequence[Rule], resource_of: Callable[[Gpu], str | None]) -> Shares:
+    """What the rules make of the node: of several that mean a GPU the first one holds.
+
+    ``resource_of`` tells under which name a GPU would be offered as a whole, None where it is not offered.
+    """
+    found: dict[GpuUuid, Shared] = {}
+    offered = {gpu.uuid: name for gpu in inventory.gpus if (name := resource_of(gpu)) is not None}
+    for rule in rules:
+        for gpu in rule.meant(inventory, offered):
+            found.setdefault(gpu, replace(rule.shared, resource=rule.shared.resource or offered[gpu]))
+    whole = {gpu for gpu, shared in found.items() if shared.is_whole and shared.resource == offered[gpu]}
+    return Shares(
+        gpus={gpu: shared for gpu, shared in found.items() if gpu not in whole}, notes=tuple(_notes(inventory, rules))
+    )
+
+
+def _notes(inventory: Inventory, rules: Iterable[Rule]) -> Iterator[str]:
+    words = [word for rule in rules if isinstance(rule.devices, tuple) for word in rule.devices]
+    missing = {gpu.uuid for gpu in inventory.missing} | {str(gpu.index) for gpu in inventory.missing}
+    for word in dict.fromkeys(words):
+        if word not in missing and not any(names(word, gpu) for gpu in inventory.gpus):
+            yield f"sharing: {word!r} means no GPU of this node; the rule holds for the others"
+
+
+def share_name(gpu: GpuUuid, number: int) -> str:
+    """The kubelet's id of a share, in NVIDIA's form: ``GPU-9f0d…::3``."""
+    return f"{gpu}{_SEPARATOR}{number}"
+
+
+def names_of(gpu: GpuUuid, shared: Shared | None) -> tuple[str, ...]:
+    """The ids of the devices that a GPU is offered as."""
+    if shared is None:
+        return (gpu,)
+    return tuple(share_name(gpu, number) for number in range(shared.replicas))
+
+
+def parts_of(name: str) -> tuple[GpuUuid, str | None]:
+    """The GPU that a device id stands for, and which share of it; None for the whole."""
+    gpu, separator, number = name.partition(_SEPARATOR)
+    return GpuUuid(gpu), number if separator else None
