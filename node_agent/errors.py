@@ -6,6 +6,7 @@ NodeAgentError
 │   ├── DriverUnavailable     no driver, no library, or the two do not fit: nothing can be asked
 │   ├── NotSupported          this GPU or driver does not have what was asked for: neutral, not a fault
 │   ├── DeviceLost            the GPU has fallen off the bus
+│   ├── InUse                 something uses the GPU or a part of it, which cannot change meanwhile
 │   └── CallTimedOut          the driver did not answer in time
 ├── SimulationError           the simulated node was asked for something that it does not have
 ├── AllocationError           devices cannot be given out as asked
@@ -67,6 +68,10 @@ class NotSupported(HardwareError):
 
 class DeviceLost(HardwareError):
     """The GPU has fallen off the bus; nothing but a reset or a reboot brings it back."""
+
+
+class InUse(HardwareError):
+    """Something uses the GPU or a part of it, so that it cannot change: wait until it is free, or end that."""
 
 
 class CallTimedOut(HardwareError):

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Collection, Mapping
 
-from node_agent.errors import DeviceLost, HardwareError, NotSupported
+from node_agent.errors import DeviceLost, NotSupported
 from node_agent.hardware.provider import ComputeMode, GpuReadings, HardwareEvent, Scan
 from node_agent.kit.lane import Busy
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
+from node_agent.model.partition import Instance, PartitionProfile, Piece
 
 
 class NullProvider:
@@ -43,17 +43,17 @@ class NullProvider:
     async def profiles(self, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
         raise NotSupported(f"this node has no GPU {gpu}")
 
-    async def partitions(self, gpu: GpuUuid) -> tuple[Partition, ...]:
+    async def instances(self, gpu: GpuUuid) -> tuple[Instance, ...]:
         return ()
 
     async def set_mode(self, gpu: GpuUuid, enabled: bool) -> PartitionMode:
         raise NotSupported(f"this node has no GPU {gpu}")
 
-    async def create(self, gpu: GpuUuid, profile: PartitionProfile, placement: Placement) -> Partition:
+    async def create(self, gpu: GpuUuid, piece: Piece) -> Instance:
         raise NotSupported(f"this node has no GPU {gpu}")
 
-    async def destroy(self, partition: PartitionUuid) -> None:
-        raise HardwareError(f"this node has no partition {partition}")
+    async def destroy(self, gpu: GpuUuid, piece: Piece) -> None:
+        raise NotSupported(f"this node has no GPU {gpu}")
 
     async def read(self, gpu: GpuUuid) -> GpuReadings:
         raise DeviceLost(f"this node has no GPU {gpu}")

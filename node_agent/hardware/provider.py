@@ -15,7 +15,7 @@ from node_agent.kit.lane import Busy
 from node_agent.model.gpu import ComputeCapability, GpuUuid, PartitionMode
 from node_agent.model.inventory import DriverInfo, MissingGpu
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
+from node_agent.model.partition import Instance, PartitionProfile, Piece
 from node_agent.model.pci import PciAddress
 
 
@@ -128,20 +128,20 @@ class Partitioning(Protocol):
         """The shapes that this GPU can be cut to. Raises NotSupported where it cannot be partitioned."""
         ...
 
-    async def partitions(self, gpu: GpuUuid) -> tuple[Partition, ...]:
-        """The live partitions, in the order of their placements; none where partitioning is off."""
+    async def instances(self, gpu: GpuUuid) -> tuple[Instance, ...]:
+        """What lies on a GPU, half made or whole, in the order of the placements; nothing where partitioning is off."""
         ...
 
     async def set_mode(self, gpu: GpuUuid, enabled: bool) -> PartitionMode:
         """Turn partitioning on or off; the answer says whether the change still waits for something."""
         ...
 
-    async def create(self, gpu: GpuUuid, profile: PartitionProfile, placement: Placement) -> Partition:
-        """Make a partition exactly there; a half-made one is undone before the error is raised."""
+    async def create(self, gpu: GpuUuid, piece: Piece) -> Instance:
+        """Make an instance exactly there; a half-made one is undone before the error is raised."""
         ...
 
-    async def destroy(self, partition: PartitionUuid) -> None:
-        """Remove a partition. Raises HardwareError while something uses it."""
+    async def destroy(self, gpu: GpuUuid, piece: Piece) -> None:
+        """Remove the instance of that profile at that placement. Raises InUse while something uses it."""
         ...
 
 

@@ -216,7 +216,7 @@ async def test_an_a30_has_four_slices(name: str, nvml: NvmlProvider) -> None:
     assert (first.partition_mode, second.partition_mode) == (PartitionMode.DISABLED, PartitionMode.ENABLED)
     profiles = {profile.name: profile for profile in await nvml.partitioning.profiles(first.uuid)}
     assert (profiles["1g.6gb"].limit, profiles["2g.12gb"].limit, profiles["4g.24gb"].limit) == (4, 2, 1)
-    live = await nvml.partitioning.partitions(second.uuid)
+    live = await nvml.partitioning.instances(second.uuid)
     assert [(one.profile, one.placement.start) for one in live] == [("1g.6gb", 0), ("1g.6gb", 1), ("2g.12gb", 2)]
 
 
@@ -234,4 +234,4 @@ async def test_a_vgpu_guest_offers_its_gpu_though_it_reports_little(name: str, n
     (gpu,) = await gpus_of(nvml)
     assert gpu.memory == 20_480 * MIB
     assert (await nvml.readings.read(gpu.uuid)).failed == {}
-    assert await nvml.partitioning.partitions(gpu.uuid) == ()
+    assert await nvml.partitioning.instances(gpu.uuid) == ()

@@ -9,9 +9,10 @@ from node_agent.errors import DeviceLost, HardwareError, NotSupported
 from node_agent.hardware.provider import Provider, Scan
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.links import NO_LINK
-from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
+from node_agent.model.partition import Instance, PartitionProfile, Piece, Placement
 
 STRANGER = GpuUuid("GPU-00000000-dead-beef-0000-000000000000")
+PIECE = Piece(profile="1g.5gb", placement=Placement(start=9, length=1))
 
 
 async def profiles_of(provider: Provider, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
@@ -129,33 +130,38 @@ async def test_only_gpus_with_a_partition_mode_offer_profiles(provider: Provider
             assert gpu.partition_mode is not None
 
 
-async def test_live_partitions_lie_on_their_gpu_and_do_not_overlap(provider: Provider, scan: Scan) -> None:
+async def test_what_lies_on_a_gpu_does_not_overlap_and_says_what_it_is(provider: Provider, scan: Scan) -> None:
     for gpu in scan.gpus:
-        live = await provider.partitioning.partitions(gpu.uuid)
-        assert all(partition.parent == gpu.uuid for partition in live)
-        assert not any(a.placement.overlaps(b.placement) for a, b in combinations(live, 2))
-        assert list(live) == sorted(live, key=lambda partition: partition.placement)
-        assert not live or (gpu.partition_mode is not None and gpu.partition_mode.active)
+        lying = await provider.partitioning.instances(gpu.uuid)
+        assert not any(a.placement.overlaps(b.placement) for a, b in combinations(lying, 2))
+        assert list(lying) == sorted(lying, key=lambda instance: instance.placement)
+        assert not lying or (gpu.partition_mode is not None and gpu.partition_mode.active)
+        offered = {profile.name: profile for profile in await profiles_of(provider, gpu.uuid)}
+        for instance in lying:
+            assert instance.placement in offered[instance.profile].placements
+            assert sum(partition.compute_slices for partition in instance.partitions) <= instance.slices
+            for partition in instance.partitions:
+                assert (partition.parent, partition.instance) == (instance.gpu, instance.id) == (gpu.uuid, instance.id)
 
 
 async def test_a_gpu_that_is_not_here_cannot_be_cut(provider: Provider, scan: Scan) -> None:
-    profile = PartitionProfile(
-        name="1g.5gb", id=19, slices=1, memory=1, multiprocessors=1, limit=1, placements=(Placement(start=0, length=1),)
-    )
     with pytest.raises(HardwareError):
         await provider.partitioning.profiles(STRANGER)
     with pytest.raises(HardwareError):
         await provider.partitioning.set_mode(STRANGER, True)
     with pytest.raises(HardwareError):
-        await provider.partitioning.create(STRANGER, profile, profile.placements[0])
-
-
-async def test_a_partition_that_nobody_has_cannot_be_destroyed(provider: Provider, scan: Scan) -> None:
+        await provider.partitioning.create(STRANGER, PIECE)
     with pytest.raises(HardwareError):
-        await provider.partitioning.destroy(PartitionUuid("MIG-00000000-dead-beef-0000-000000000000"))
+        await provider.partitioning.destroy(STRANGER, PIECE)
 
 
-async def test_partitions_are_values(provider: Provider, uuids: list[GpuUuid]) -> None:
+async def test_what_is_not_there_cannot_be_destroyed(provider: Provider, uuids: list[GpuUuid]) -> None:
     for gpu in uuids:
-        live: tuple[Partition, ...] = await provider.partitioning.partitions(gpu)
-        assert await provider.partitioning.partitions(gpu) == live
+        with pytest.raises(HardwareError, match=r"has no 1g\.5gb at 9"):
+            await provider.partitioning.destroy(gpu, PIECE)
+
+
+async def test_what_lies_on_a_gpu_is_a_value(provider: Provider, uuids: list[GpuUuid]) -> None:
+    for gpu in uuids:
+        lying: tuple[Instance, ...] = await provider.partitioning.instances(gpu)
+        assert await provider.partitioning.instances(gpu) == lying

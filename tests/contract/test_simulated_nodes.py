@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from node_agent.hardware.simulated import SimulatedNode
 from node_agent.hardware.simulated.profile import MIB, Board, GpuPlace, NodeProfile
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.model.gpu import ComputeCapability, GpuUuid, PartitionMode
-from node_agent.model.partition import Placement
+from node_agent.model.partition import Engines, Piece, Placement
 from node_agent.model.pci import pci_address
 
 
@@ -164,8 +165,9 @@ async def test_partitions_of_the_profile_are_live(node: SimulatedNode, nvml: Nvm
         sizes = {profile.name: profile.size for profile in board.mig.profiles} if board.mig else {}
         wanted = [tuple(text.split("@")) for text in place.mig or ()]
         expected = {(name, Placement(start=int(start), length=sizes[name])) for name, start in wanted}
-        live = await nvml.partitioning.partitions(gpu)
-        assert {(partition.profile, partition.placement) for partition in live} == expected
+        lying = await nvml.partitioning.instances(gpu)
+        assert {(instance.profile, instance.placement) for instance in lying} == expected
+        assert all(instance.piece.computes is None for instance in lying)
 
 
 async def test_profiles_are_those_of_the_board(node: SimulatedNode, nvml: NvmlProvider) -> None:
@@ -186,24 +188,51 @@ async def test_profiles_are_those_of_the_board(node: SimulatedNode, nvml: NvmlPr
             assert read.optical_flow_engines == said.ofa
 
 
-async def test_every_profile_can_be_made_and_removed_again(node: SimulatedNode, nvml: NvmlProvider) -> None:
-    uuids = await scanned(nvml)
-    boards = zip(uuids, workers(node.profile), strict=True)
-    cuttable = [gpu for gpu, (_, _, board) in boards if board.mig and board.mig.profiles]
-    if not cuttable:
+async def cuttable(node: SimulatedNode, nvml: NvmlProvider) -> GpuUuid:
+    """A GPU of the node with MIG on and nothing on it."""
+    boards = zip(await scanned(nvml), workers(node.profile), strict=True)
+    gpus = [gpu for gpu, (_, _, board) in boards if board.mig and board.mig.profiles]
+    if not gpus:
         pytest.skip("no board can be cut")
-    gpu, parts = cuttable[0], nvml.partitioning
-    for live in await parts.partitions(gpu):
-        await parts.destroy(live.uuid)
-    if await parts.set_mode(gpu, True) is PartitionMode.ENABLE_PENDING:
-        node.faults.restore(gpu)
+    for lying in await nvml.partitioning.instances(gpus[0]):
+        await nvml.partitioning.destroy(gpus[0], lying.piece)
+    if await nvml.partitioning.set_mode(gpus[0], True) is PartitionMode.ENABLE_PENDING:
+        node.faults.restore(gpus[0])
+    return gpus[0]
+
+
+async def test_every_profile_can_be_made_everywhere_and_removed_again(node: SimulatedNode, nvml: NvmlProvider) -> None:
+    gpu, parts = await cuttable(node, nvml), nvml.partitioning
     for profile in await parts.profiles(gpu):
-        made = await parts.create(gpu, profile, profile.placements[-1])
-        assert (made.profile, made.placement, made.parent) == (profile.name, profile.placements[-1], gpu)
-        assert await parts.partitions(gpu) == (made,)
-        await parts.destroy(made.uuid)
-        assert await parts.partitions(gpu) == ()
+        for placement in profile.placements:
+            piece = Piece(profile=profile.name, placement=placement)
+            made = await parts.create(gpu, piece)
+            assert (made.piece, made.gpu) == (piece, gpu)
+            (partition,) = made.partitions
+            assert (partition.profile, partition.placement, partition.parent) == (profile.name, placement, gpu)
+            assert (partition.slices, partition.compute_slices) == (profile.slices, profile.slices)
+            assert (partition.memory, partition.multiprocessors) == (profile.memory, profile.multiprocessors)
+            for engine in fields(Engines):
+                assert getattr(partition, engine.name) == getattr(profile, engine.name)
+            assert await parts.instances(gpu) == (made,)
+            await parts.destroy(gpu, piece)
+            assert await parts.instances(gpu) == ()
     assert await parts.set_mode(gpu, False) in (PartitionMode.DISABLED, PartitionMode.DISABLE_PENDING)
+
+
+async def test_an_instance_can_be_divided_into_single_compute_slices(node: SimulatedNode, nvml: NvmlProvider) -> None:
+    gpu, parts = await cuttable(node, nvml), nvml.partitioning
+    for profile in await parts.profiles(gpu):
+        if profile.slices == 1:
+            continue
+        piece = Piece(profile=profile.name, placement=profile.placements[0], computes=(1,) * profile.slices)
+        made = await parts.create(gpu, piece)
+        assert made.piece == piece
+        assert {partition.profile for partition in made.partitions} == {f"1c.{profile.name}"}
+        assert [partition.compute_start for partition in made.partitions] == list(range(profile.slices))
+        assert len({partition.uuid for partition in made.partitions}) == profile.slices
+        await parts.destroy(gpu, piece)
+        assert await parts.instances(gpu) == ()
 
 
 def test_addresses_are_spelled_as_sysfs_spells_them(node: SimulatedNode) -> None:

@@ -1,82 +1,57 @@
-"""Cutting GPUs by MIG: profiles, live partitions, and making and removing them.
+"""Cutting GPUs by MIG: what lies on them, and making and removing it; ``profiles`` beside knows the shapes.
 
-A partition is a GPU instance with one compute instance as large as it. NVML counts kinds of profile (its enum) beside
-the driver's own profile ids; the ids are what everything but the listing of profiles goes by.
+A GPU instance and its compute instances are made and removed together: what fails on the way is undone.
 """
 
 import ctypes
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from math import ceil
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import pynvml
 
-from node_agent.errors import DriverUnavailable, HardwareError, NotSupported
-from node_agent.hardware.nvml.scan import memory_total, partition_mode
+from node_agent.errors import HardwareError, NotSupported
+from node_agent.hardware.nvml.profiles import Known, engines, kinds, known_profiles
+from node_agent.hardware.nvml.scan import partition_mode
 from node_agent.hardware.nvml.session import Session
-from node_agent.hardware.nvml.translate import Calls, Handle, text
+from node_agent.hardware.nvml.translate import Calls, Handle
 from node_agent.model.gpu import GpuUuid, PartitionMode
-from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
+from node_agent.model.partition import Instance, Partition, PartitionUuid, Piece, Placement
 
 _MIB = 1 << 20
 
-# The driver says where its kinds of profile end; this only bounds the search.
-_MOST_KINDS = 64
-
-# What a profile's name carries beside slices and memory, by kind; the driver's own names are the same.
-_SUFFIXES = {
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_REV1: "+me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_REV1: "+me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_3_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_4_SLICE_GFX: "+gfx",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_NO_ME: "-me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_NO_ME: "-me",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_1_SLICE_ALL_ME: "+me.all",
-    pynvml.NVML_GPU_INSTANCE_PROFILE_2_SLICE_ALL_ME: "+me.all",
-}
-
-# Ids before driver R470 say where the partition is, and are still taken by programs: MIG-GPU-<uuid>/<gi>/<ci>.
-_OLD_UUID = re.compile(r"MIG-(GPU-[^/]+)/(\d+)/(\d+)")
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
-    """A profile that the GPU has: NVML's structure about it, and its name."""
+class _Asked:
+    """One GPU that is asked: its handle of the moment, and the profiles that it has by the driver's id."""
 
-    info: Any
-    name: str
+    calls: Calls
+    uuid: GpuUuid
+    handle: Handle
+    known: Mapping[int, Known]
+
+    def instance(self, number: int) -> Handle:
+        return self.calls(pynvml.nvmlDeviceGetGpuInstanceById, self.handle, number)
 
 
-def profiles(session: Session, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
-    """The shapes that this GPU can be cut to. Raises NotSupported where it cannot be partitioned."""
+def instances(session: Session, gpu: GpuUuid) -> tuple[Instance, ...]:
+    """What lies on a GPU, in the order of the placements; nothing where MIG is off or not to be had."""
     calls, handle = session.calls, session.handle(gpu)
-    partition_mode(calls, handle)
-    known = _known_profiles(calls, handle)
-    if not known:
-        raise NotSupported(f"{gpu} offers no MIG profile", call="nvmlDeviceGetGpuInstanceProfileInfo")
-    return tuple(_profile(calls, handle, profile) for profile in known.values())
-
-
-def partitions(session: Session, gpu: GpuUuid) -> tuple[Partition, ...]:
-    """The live partitions in the order of their placements; none where MIG is off or not to be had."""
-    calls, handle = session.calls, session.handle(gpu)
-    devices = live_devices(calls, handle)
-    known = _known_profiles(calls, handle) if devices else {}
-    found = [_partition(calls, gpu, handle, device, known) for device in devices]
-    return tuple(sorted(found, key=lambda partition: (partition.placement, partition.compute_instance)))
+    if not _active(calls, handle):
+        return ()
+    asked = _Asked(calls=calls, uuid=gpu, handle=handle, known=known_profiles(calls, handle))
+    devices: dict[int, list[Handle]] = {}
+    for device in live_devices(calls, handle):
+        devices.setdefault(calls(pynvml.nvmlDeviceGetGpuInstanceId, device), []).append(device)
+    # The lists by profile have what is half made; what has a device is found even if its profile is one too new.
+    made = {calls(pynvml.nvmlGpuInstanceGetInfo, each).id for one in asked.known.values() for each in _made(asked, one)}
+    found = [_instance(asked, number, devices.get(number, ())) for number in made | devices.keys()]
+    return tuple(sorted(found, key=lambda instance: instance.placement))
 
 
 def live_devices(calls: Calls, handle: Handle) -> list[Handle]:
     """Handles of the MIG devices of a GPU."""
-    try:
-        active = partition_mode(calls, handle).active
-    except NotSupported:
-        return []
-    slots = range(calls(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if active else 0)
+    slots = range(calls(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if _active(calls, handle) else 0)
     return [device for slot in slots if (device := _in_slot(calls, handle, slot))]
 
 
@@ -88,93 +63,51 @@ def set_mode(session: Session, gpu: GpuUuid, enabled: bool) -> PartitionMode:
     return partition_mode(session.calls, session.handle(gpu))
 
 
-def create(session: Session, gpu: GpuUuid, profile: PartitionProfile, placement: Placement) -> Partition:
-    """Make a partition exactly there; a half-made one is undone before the error is raised."""
+def create(session: Session, gpu: GpuUuid, piece: Piece) -> Instance:
+    """Make an instance exactly there, with its compute instances; a half-made one is undone before the error."""
     calls = session.calls
-    instance = _create_instance(session, gpu, profile, placement)
+    profile = _named(known_profiles(calls, session.handle(gpu)), piece.profile)
+    instance = _create_instance(session, gpu, profile, piece.placement)
+    computes: list[Handle] = []
+    with _undone(lambda: _destroy(calls, instance, computes)):
+        for profile_id in _compute_profiles(calls, instance, piece.computes):
+            compute = calls(pynvml.nvmlGpuInstanceCreateComputeInstance, instance, profile_id)
+            computes.append(compute)
+    # The new one has no other sure mark: ids are the driver's to choose, and used again.
+    for made in instances(session, gpu):
+        if made.piece == piece:
+            return made
+    raise HardwareError(f"{gpu}: the driver made {piece}, but does not list it")
+
+
+def destroy(session: Session, gpu: GpuUuid, piece: Piece) -> None:
+    """Remove the instance of that profile at that placement, whatever its compute instances.
+
+    Raises:
+        InUse: something uses it, or a part of it; then all of it is as before.
+        HardwareError: there is none, or the driver refuses.
+    """
+    calls, handle = session.calls, session.handle(gpu)
+    lying = instances(session, gpu)
+    found = next((one for one in lying if (one.profile, one.placement) == (piece.profile, piece.placement)), None)
+    if found is None:
+        others = ", ".join(str(one.piece) for one in lying)
+        raise HardwareError(f"{gpu} has no {piece.profile} at {piece.placement.start}; there is {others or 'nothing'}")
+    instance = calls(pynvml.nvmlDeviceGetGpuInstanceById, handle, found.id)
+    removed: list[Partition] = []
+    with _undone(lambda: _restore(calls, instance, removed)):
+        for partition in found.partitions:
+            by_id = pynvml.nvmlGpuInstanceGetComputeInstanceById
+            calls(pynvml.nvmlComputeInstanceDestroy, calls(by_id, instance, partition.compute_instance))
+            removed.append(partition)
+        calls(pynvml.nvmlGpuInstanceDestroy, instance)
+
+
+def _active(calls: Calls, handle: Handle) -> bool:
     try:
-        calls(pynvml.nvmlGpuInstanceCreateComputeInstance, instance, _whole_profile_id(calls, instance))
-    except HardwareError as error:
-        _undo(calls, instance, error)
-        raise
-    # The new device has no other sure mark: ids are the driver's to choose, and used again.
-    for partition in partitions(session, gpu):
-        if partition.placement == placement:
-            return partition
-    raise HardwareError(f"{gpu}: the driver made a {profile.name} at {placement.start}, but does not list it")
-
-
-def destroy(session: Session, partition: PartitionUuid) -> None:
-    """Remove a partition. Raises HardwareError while something uses it."""
-    calls = session.calls
-    gpu, instance_id, compute_id = _place(session, partition)
-    instance = calls(pynvml.nvmlDeviceGetGpuInstanceById, session.handle(gpu), instance_id)
-    compute = calls(pynvml.nvmlGpuInstanceGetComputeInstanceById, instance, compute_id)
-    calls(pynvml.nvmlComputeInstanceDestroy, compute)
-    calls(pynvml.nvmlGpuInstanceDestroy, instance)
-
-
-def profile_name(slices: int, mib: int, total_mib: int, suffix: str = "") -> str:
-    """The driver's name of a profile: its share of the memory, in eighths and GiB, rounded half away from zero."""
-    eighths, total_gib = ceil(8 * mib / total_mib), ceil(total_mib / 1024)
-    return f"{slices}g.{(2 * eighths * total_gib + 8) // 16}gb{suffix}"
-
-
-def _known_profiles(calls: Calls, handle: Handle) -> dict[int, _Known]:
-    """The profiles that the GPU has, by profile id."""
-    infos = _kinds(
-        lambda kind, version: calls.optional(pynvml.nvmlDeviceGetGpuInstanceProfileInfo, handle, kind, version)
-    )
-    return {info.id: _Known(info=info, name=_name(calls, handle, kind, info)) for kind, info in infos}
-
-
-def _kinds(ask: Callable[[int, int], Any | None]) -> Iterator[tuple[int, Any]]:
-    """Each kind of profile that the driver knows and the GPU has; newer drivers know more kinds than the binding."""
-    for kind in range(_MOST_KINDS):
-        try:
-            # The second version has the name, but may want MIG to be on.
-            info = ask(kind, 2) or ask(kind, 1)
-        except HardwareError as error:
-            if error.code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-                return
-            raise
-        if info is not None:
-            yield kind, info
-
-
-def _name(calls: Calls, handle: Handle, kind: int, info: Any) -> str:
-    if name := text(getattr(info, "name", "")):
-        return name.removeprefix("MIG ")
-    total = memory_total(calls, handle)
-    if total is None:
-        raise NotSupported("the driver neither names its MIG profiles nor tells how much memory they share")
-    return profile_name(info.sliceCount, info.memorySizeMB, total // _MIB, _SUFFIXES.get(kind, ""))
-
-
-def _profile(calls: Calls, handle: Handle, profile: _Known) -> PartitionProfile:
-    info = profile.info
-    return PartitionProfile(
-        name=profile.name,
-        id=info.id,
-        slices=info.sliceCount,
-        memory=info.memorySizeMB * _MIB,
-        multiprocessors=info.multiprocessorCount,
-        limit=info.instanceCount,
-        placements=_placements(calls, handle, info.id),
-        copy_engines=info.copyEngineCount,
-        decoders=info.decoderCount,
-        encoders=info.encoderCount,
-        jpeg_engines=info.jpegCount,
-        optical_flow_engines=info.ofaCount,
-    )
-
-
-def _placements(calls: Calls, handle: Handle, profile_id: int) -> tuple[Placement, ...]:
-    count = ctypes.c_uint()
-    calls(pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, handle, profile_id, None, ctypes.byref(count))
-    room = (pynvml.c_nvmlGpuInstancePlacement_t * count.value)()
-    calls(pynvml.nvmlDeviceGetGpuInstancePossiblePlacements, handle, profile_id, room, ctypes.byref(count))
-    return tuple(Placement(start=place.start, length=place.size) for place in room)
+        return partition_mode(calls, handle).active
+    except NotSupported:
+        return False
 
 
 def _in_slot(calls: Calls, handle: Handle, slot: int) -> Handle | None:
@@ -188,26 +121,62 @@ def _in_slot(calls: Calls, handle: Handle, slot: int) -> Handle | None:
         raise
 
 
-def _partition(calls: Calls, gpu: GpuUuid, parent: Handle, device: Handle, known: Mapping[int, _Known]) -> Partition:
-    instance_id = calls(pynvml.nvmlDeviceGetGpuInstanceId, device)
-    info = calls(pynvml.nvmlGpuInstanceGetInfo, calls(pynvml.nvmlDeviceGetGpuInstanceById, parent, instance_id))
+def _made(gpu: _Asked, profile: Known) -> list[Handle]:
+    """Handles of the live GPU instances of a profile."""
+    count = ctypes.c_uint()
+    room = (pynvml.c_nvmlGpuInstance_t * profile.info.instanceCount)()
+    gpu.calls(pynvml.nvmlDeviceGetGpuInstances, gpu.handle, profile.info.id, room, ctypes.byref(count))
+    return list(room[: count.value])
+
+
+def _instance(gpu: _Asked, number: int, devices: Iterable[Handle]) -> Instance:
+    info = gpu.calls(pynvml.nvmlGpuInstanceGetInfo, gpu.instance(number))
+    profile = gpu.known.get(info.profileId)
+    bare = Instance(
+        gpu=gpu.uuid,
+        id=number,
+        profile=profile.name if profile else f"profile {info.profileId}",
+        placement=Placement(start=info.placement.start, length=info.placement.size),
+        slices=profile.info.sliceCount if profile else info.placement.size,
+    )
+    partitions = [_partition(gpu, bare, device, engines(profile.info) if profile else {}) for device in devices]
+    return replace(bare, partitions=tuple(sorted(partitions, key=lambda one: one.compute_start)))
+
+
+def _partition(gpu: _Asked, within: Instance, device: Handle, shared: Mapping[str, int]) -> Partition:
+    calls = gpu.calls
+    number = calls(pynvml.nvmlDeviceGetComputeInstanceId, device)
+    handle = calls(pynvml.nvmlGpuInstanceGetComputeInstanceById, gpu.instance(within.id), number)
+    placement = calls(pynvml.nvmlComputeInstanceGetInfo, handle).placement
     attributes = calls.optional(pynvml.nvmlDeviceGetAttributes, device)
     return Partition(
         uuid=PartitionUuid(calls.text(pynvml.nvmlDeviceGetUUID, device)),
-        parent=gpu,
-        profile=known[info.profileId].name if info.profileId in known else f"profile {info.profileId}",
-        placement=Placement(start=info.placement.start, length=info.placement.size),
-        instance=instance_id,
-        compute_instance=calls(pynvml.nvmlDeviceGetComputeInstanceId, device),
+        parent=gpu.uuid,
+        profile=within.profile if placement.size == within.slices else f"{placement.size}c.{within.profile}",
+        placement=within.placement,
+        instance=within.id,
+        compute_instance=number,
+        slices=within.slices,
+        compute_slices=placement.size,
+        compute_start=placement.start,
         memory=attributes.memorySizeMB * _MIB if attributes else None,
         multiprocessors=attributes.multiprocessorCount if attributes else None,
+        **shared,
     )
 
 
-def _create_instance(session: Session, gpu: GpuUuid, profile: PartitionProfile, placement: Placement) -> Handle:
+def _named(known: Mapping[int, Known], name: str) -> Known:
+    for profile in known.values():
+        if profile.name == name:
+            return profile
+    offered = ", ".join(profile.name for profile in known.values())
+    raise HardwareError(f"the GPU has no MIG profile {name}; it offers {offered or 'none'}")
+
+
+def _create_instance(session: Session, gpu: GpuUuid, profile: Known, placement: Placement) -> Handle:
     calls, handle = session.calls, session.handle(gpu)
     wanted = pynvml.c_nvmlGpuInstancePlacement_t(placement.start, placement.length)
-    arguments = (pynvml.nvmlDeviceCreateGpuInstanceWithPlacement, handle, profile.id, ctypes.byref(wanted))
+    arguments = (pynvml.nvmlDeviceCreateGpuInstanceWithPlacement, handle, profile.info.id, ctypes.byref(wanted))
     try:
         return calls(*arguments)
     except HardwareError as error:
@@ -217,62 +186,54 @@ def _create_instance(session: Session, gpu: GpuUuid, profile: PartitionProfile, 
     return calls(*arguments)
 
 
-def _undo(calls: Calls, instance: Handle, because: HardwareError) -> None:
-    try:
-        calls(pynvml.nvmlGpuInstanceDestroy, instance)
-    except HardwareError as error:
-        message = f"{because}; what was half made could not be removed: {error}"
-        raise HardwareError(message, call=because.call, code=because.code) from because
-
-
 def _clear_leftovers(session: Session, gpu: GpuUuid, placement: Placement) -> bool:
-    """Remove what lies in the way without a compute instance: half-made by someone who died, and listed nowhere."""
-    calls, handle = session.calls, session.handle(gpu)
-    # A live one that is missed here is still safe: the driver destroys none that has compute instances.
-    live = {partition.instance for partition in partitions(session, gpu)}
-    cleared = False
-    for known in _known_profiles(calls, handle).values():
-        for instance in _instances(calls, handle, known):
-            info = calls(pynvml.nvmlGpuInstanceGetInfo, instance)
-            lies = Placement(start=info.placement.start, length=info.placement.size)
-            if info.id not in live and lies.overlaps(placement):
-                calls(pynvml.nvmlGpuInstanceDestroy, instance)
-                cleared = True
-    return cleared
+    """Remove what lies in the way half made, left by someone who died. The driver never lets one in use go."""
+    leftovers = [one for one in instances(session, gpu) if not one.partitions and one.placement.overlaps(placement)]
+    for one in leftovers:
+        handle = session.calls(pynvml.nvmlDeviceGetGpuInstanceById, session.handle(gpu), one.id)
+        session.calls(pynvml.nvmlGpuInstanceDestroy, handle)
+    return bool(leftovers)
 
 
-def _instances(calls: Calls, handle: Handle, profile: _Known) -> list[Handle]:
-    count = ctypes.c_uint()
-    room = (pynvml.c_nvmlGpuInstance_t * profile.info.instanceCount)()
-    calls(pynvml.nvmlDeviceGetGpuInstances, handle, profile.info.id, room, ctypes.byref(count))
-    return list(room[: count.value])
-
-
-def _whole_profile_id(calls: Calls, instance: Handle) -> int:
-    """The compute instance profile that takes all of a GPU instance."""
+def _compute_profiles(calls: Calls, instance: Handle, sizes: tuple[int, ...] | None) -> list[int]:
+    """The compute instance profiles of these sizes, or the one that takes all of the GPU instance."""
     shared = pynvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
     ask = pynvml.nvmlGpuInstanceGetComputeInstanceProfileInfo
-    infos = [info for _, info in _kinds(lambda kind, version: calls.optional(ask, instance, kind, shared, version))]
-    if not infos:
+    offered: dict[int, int] = {}
+    for _, info in kinds(lambda kind, version: calls.optional(ask, instance, kind, shared, version)):
+        offered.setdefault(info.sliceCount, info.id)
+    if not offered:
         raise NotSupported("the GPU instance offers no compute instance", call=ask.__name__)
-    profile_id: int = max(infos, key=lambda info: info.sliceCount).id
-    return profile_id
+    wanted = (max(offered),) if sizes is None else sizes
+    if strange := set(wanted) - offered.keys():
+        raise HardwareError(f"the GPU instance cannot be divided into {strange}; it offers sizes {sorted(offered)}")
+    return [offered[size] for size in wanted]
 
 
-def _place(session: Session, partition: PartitionUuid) -> tuple[GpuUuid, int, int]:
-    """GPU, GPU instance and compute instance of a partition. A GPU that does not answer does not stop the search."""
-    if old := _OLD_UUID.fullmatch(partition):
-        return GpuUuid(old[1]), int(old[2]), int(old[3])
-    troubles = []
-    for gpu in session.gpus:
+def _destroy(calls: Calls, instance: Handle, computes: list[Handle]) -> None:
+    for compute in computes:
+        calls(pynvml.nvmlComputeInstanceDestroy, compute)
+    calls(pynvml.nvmlGpuInstanceDestroy, instance)
+
+
+def _restore(calls: Calls, instance: Handle, removed: list[Partition]) -> None:
+    """Make compute instances again where they were."""
+    for partition in removed:
+        (profile_id,) = _compute_profiles(calls, instance, (partition.compute_slices,))
+        place = pynvml.c_nvmlComputeInstancePlacement_t(partition.compute_start, partition.compute_slices)
+        create_at = pynvml.nvmlGpuInstanceCreateComputeInstanceWithPlacement
+        calls(create_at, instance, profile_id, ctypes.byref(place))
+
+
+@contextmanager
+def _undone(undo: Callable[[], None]) -> Iterator[None]:
+    """Undo what is half done when the block fails; an undo that fails, too, is told with the error."""
+    try:
+        yield
+    except HardwareError as because:
         try:
-            live = partitions(session, gpu)
-        except DriverUnavailable:
-            raise
+            undo()
         except HardwareError as error:
-            troubles.append(f"; {gpu} does not answer: {error}")
-            continue
-        for one in live:
-            if one.uuid == partition:
-                return gpu, one.instance, one.compute_instance
-    raise HardwareError(f"no GPU has the partition {partition}{''.join(troubles)}")
+            message = f"{because}; what was half done could not be undone: {error}"
+            raise type(because)(message, call=because.call, code=because.code) from because
+        raise

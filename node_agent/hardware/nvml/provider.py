@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from node_agent.errors import HardwareError
-from node_agent.hardware.nvml import links, modes, partitions, readings, scan
+from node_agent.hardware.nvml import links, modes, partitions, profiles, readings, scan
 from node_agent.hardware.nvml.events import EventSet
 from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.nvml.translate import Calls
@@ -20,7 +20,7 @@ from node_agent.kit.lane import Busy, Lane
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
+from node_agent.model.partition import Instance, PartitionProfile, Piece
 
 log = Log(__name__)
 
@@ -70,19 +70,19 @@ class NvmlPartitioning(_Jobs):
     """Partitioning over NVML: MIG."""
 
     async def profiles(self, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
-        return await self._run(partitions.profiles, gpu)
+        return await self._run(profiles.profiles, gpu)
 
-    async def partitions(self, gpu: GpuUuid) -> tuple[Partition, ...]:
-        return await self._run(partitions.partitions, gpu)
+    async def instances(self, gpu: GpuUuid) -> tuple[Instance, ...]:
+        return await self._run(partitions.instances, gpu)
 
     async def set_mode(self, gpu: GpuUuid, enabled: bool) -> PartitionMode:
         return await self._run(partitions.set_mode, gpu, enabled)
 
-    async def create(self, gpu: GpuUuid, profile: PartitionProfile, placement: Placement) -> Partition:
-        return await self._run(partitions.create, gpu, profile, placement)
+    async def create(self, gpu: GpuUuid, piece: Piece) -> Instance:
+        return await self._run(partitions.create, gpu, piece)
 
-    async def destroy(self, partition: PartitionUuid) -> None:
-        await self._run(partitions.destroy, partition)
+    async def destroy(self, gpu: GpuUuid, piece: Piece) -> None:
+        await self._run(partitions.destroy, gpu, piece)
 
 
 class NvmlReadings(_Jobs):

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import pynvml
 
-from node_agent.errors import CallTimedOut, DeviceLost, DriverUnavailable, HardwareError, NotSupported
+from node_agent.errors import CallTimedOut, DeviceLost, DriverUnavailable, HardwareError, InUse, NotSupported
 from node_agent.kit.lane import Busy
 
 T = TypeVar("T")
@@ -30,6 +30,7 @@ _KINDS: dict[int, type[HardwareError]] = {
     pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: NotSupported,
     pynvml.NVML_ERROR_GPU_IS_LOST: DeviceLost,
     pynvml.NVML_ERROR_TIMEOUT: CallTimedOut,
+    pynvml.NVML_ERROR_IN_USE: InUse,
 }
 
 _FIELD_FORMS = {

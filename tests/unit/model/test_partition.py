@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.model.partition import Placement
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import Instance, Partition, PartitionUuid, Piece, Placement
 
 PLACEMENTS = st.builds(Placement, start=st.integers(0, 8), length=st.integers(1, 8))
 
@@ -30,3 +31,40 @@ def test_a_placement_of_nothing_or_before_the_first_slice_is_an_error(start: int
 
 def test_placements_are_ordered_by_where_they_start() -> None:
     assert sorted([Placement(start=4, length=1), Placement(start=0, length=4)])[0].start == 0
+
+
+def test_a_piece_says_where_it_lies_and_how_it_is_divided() -> None:
+    place = Placement(start=4, length=4)
+    assert str(Piece(profile="3g.71gb", placement=place)) == "3g.71gb at 4"
+    assert str(Piece(profile="3g.71gb", placement=place, computes=(2, 1))) == "3g.71gb at 4 (2c + 1c)"
+    assert str(Piece(profile="3g.71gb", placement=place, computes=())) == "3g.71gb at 4 (half made)"
+    assert str(place) == "4:4"
+
+
+def test_the_parts_of_a_piece_are_listed_largest_first_so_that_equal_pieces_are_equal() -> None:
+    with pytest.raises(ValueError, match="largest first"):
+        Piece(profile="3g.71gb", placement=Placement(start=4, length=4), computes=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "computes"), [((3,), None), ((), ()), ((1, 2), (2, 1)), ((1, 1, 1), (1, 1, 1)), ((2,), (2,))]
+)
+def test_an_instance_is_the_piece_that_its_partitions_make_it(
+    sizes: tuple[int, ...], computes: tuple[int, ...] | None
+) -> None:
+    place, gpu = Placement(start=4, length=4), GpuUuid("GPU-1")
+    partitions = tuple(
+        Partition(
+            uuid=PartitionUuid(f"MIG-{number}"),
+            parent=gpu,
+            profile="3g.71gb",
+            placement=place,
+            instance=1,
+            compute_instance=number,
+            slices=3,
+            compute_slices=size,
+        )
+        for number, size in enumerate(sizes)
+    )
+    instance = Instance(gpu=gpu, id=1, profile="3g.71gb", placement=place, slices=3, partitions=partitions)
+    assert instance.piece == Piece(profile="3g.71gb", placement=place, computes=computes)

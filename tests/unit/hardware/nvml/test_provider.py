@@ -14,6 +14,7 @@ from node_agent.hardware.provider import EventKind, HardwareEvent
 from node_agent.hardware.simulated import SimulatedNode
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import DriverInfo
+from node_agent.model.partition import Piece
 
 
 @pytest.fixture
@@ -40,10 +41,11 @@ async def test_everything_may_be_asked_from_the_event_loop(nvml: NvmlProvider, u
     assert (await nvml.readings.read(uuids[0])).temperature == 29
     offered = await nvml.partitioning.profiles(uuids[0])
     await nvml.partitioning.set_mode(uuids[0], True)
-    made = await nvml.partitioning.create(uuids[0], offered[0], offered[0].placements[0])
-    assert await nvml.partitioning.partitions(uuids[0]) == (made,)
-    await nvml.partitioning.destroy(made.uuid)
-    assert await nvml.partitioning.partitions(uuids[0]) == ()
+    piece = Piece(profile=offered[0].name, placement=offered[0].placements[0])
+    made = await nvml.partitioning.create(uuids[0], piece)
+    assert await nvml.partitioning.instances(uuids[0]) == (made,)
+    await nvml.partitioning.destroy(uuids[0], piece)
+    assert await nvml.partitioning.instances(uuids[0]) == ()
 
 
 async def test_the_event_loop_goes_on_while_a_call_hangs(

@@ -13,6 +13,7 @@ from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.provider import GpuReadings, RecoveryAction
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
 from node_agent.hardware.simulated.gpu import Process
+from node_agent.model.partition import Piece, Placement
 
 MIB = 1 << 20
 
@@ -164,8 +165,7 @@ def test_the_ecc_errors_of_a_cut_gpu_are_those_of_its_partitions(session: Sessio
     gpu = session.gpus[0]
     partitions.set_mode(session, gpu, enabled=True)
     assert read(session, gpu).uncorrected_ecc_errors is None, "nobody counts while nothing is cut"
-    profile = partitions.profiles(session, gpu)[0]
-    partitions.create(session, gpu, profile, profile.placements[0])
+    partitions.create(session, gpu, Piece(profile="1g.18gb", placement=Placement(start=0, length=1)))
     assert read(session, gpu).uncorrected_ecc_errors == 0
     node.faults.gpu(0).ecc_errors[DRAM_ERROR] = 1
     assert read(session, gpu).uncorrected_ecc_errors == 1

@@ -8,7 +8,7 @@ from typing import Any
 import pynvml
 import pytest
 
-from node_agent.errors import CallTimedOut, DeviceLost, DriverUnavailable, HardwareError, NotSupported
+from node_agent.errors import CallTimedOut, DeviceLost, DriverUnavailable, HardwareError, InUse, NotSupported
 from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.nvml.translate import Answers, Calls, figure, text, translated
 from node_agent.hardware.simulated import SimulatedNode
@@ -25,6 +25,7 @@ KINDS = {
     "ARGUMENT_VERSION_MISMATCH": NotSupported,
     "GPU_IS_LOST": DeviceLost,
     "TIMEOUT": CallTimedOut,
+    "IN_USE": InUse,
 }
 CODES = {
     name.removeprefix("NVML_ERROR_"): code for name, code in vars(pynvml).items() if name.startswith("NVML_ERROR_")
