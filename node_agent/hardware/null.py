@@ -8,7 +8,7 @@ from node_agent.hardware.provider import ComputeMode, GpuReadings, HardwareEvent
 from node_agent.kit.lane import Busy
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Instance, PartitionProfile, Piece
+from node_agent.model.partition import Instance, PartitionProfile, PartitionUuid, Piece
 
 
 class NullProvider:

@@ -15,7 +15,7 @@ from node_agent.kit.lane import Busy
 from node_agent.model.gpu import ComputeCapability, GpuUuid, PartitionMode
 from node_agent.model.inventory import DriverInfo, MissingGpu
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Instance, PartitionProfile, Piece
+from node_agent.model.partition import Instance, PartitionProfile, PartitionUuid, Piece
 from node_agent.model.pci import PciAddress
 
 

@@ -20,7 +20,7 @@ from node_agent.kit.lane import Busy, Lane
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Instance, PartitionProfile, Piece
+from node_agent.model.partition import Instance, PartitionProfile, PartitionUuid, Piece
 
 log = Log(__name__)
 
