@@ -189,7 +189,8 @@ class AgentDevices(Section, frozen=True, kw_only=True):
 class SharingRule(Section, frozen=True, kw_only=True):
     """Which GPUs are shared, and how; ``devices`` as in ``agent.devices``, all of them where it is left out.
 
-    The shares are offered as ``resource``, or else under the name that their GPU would have as a whole.
+    The shares are offered as ``resource``, or else under the name that their GPU would have as a whole. An unset
+    ``failRequestsGreaterThanOne`` is true for MPS only, as in ``sharing``.
     """
 
     devices: Annotated[
@@ -198,7 +199,7 @@ class SharingRule(Section, frozen=True, kw_only=True):
     strategy: Literal["time-slicing", "mps"] = "time-slicing"
     replicas: Annotated[int, Meta(ge=1, description="a whole number of at least 1 with mps, 2 with time-slicing")]
     resource: str = ""
-    fail_requests_greater_than_one: bool = False
+    fail_requests_greater_than_one: bool | None = None
     time_slice: Literal["Default", "Short", "Medium", "Long"] = "Default"
     memory_per_share: Memory | None = None
     thread_percentage_per_share: (

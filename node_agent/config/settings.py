@@ -208,7 +208,7 @@ def _own_rule(given: OwnSharingRule) -> SharingRule:
         strategy=given.strategy,
         shares=given.replicas,
         resource=resource_name(given.resource) if given.resource else None,
-        fail_requests_greater_than_one=given.fail_requests_greater_than_one,
+        fail_requests_greater_than_one=_fails(given.strategy, given.fail_requests_greater_than_one),
         time_slice=given.time_slice,
         memory_per_share=None if given.memory_per_share is None else amount(given.memory_per_share),
         thread_percentage_per_share=given.thread_percentage_per_share,
@@ -226,7 +226,6 @@ def _nvidias(file: File) -> Iterator[tuple[Literal["time-slicing", "mps"], Share
 
 
 def _rules(strategy: Literal["time-slicing", "mps"], section: SharedResources) -> Iterator[SharingRule]:
-    fails = section.fail_requests_greater_than_one
     for given in section.resources:
         words = given.devices if isinstance(given.devices, tuple) else ("*",)
         yield SharingRule(
@@ -236,5 +235,10 @@ def _rules(strategy: Literal["time-slicing", "mps"], section: SharedResources) -
             first=given.devices if isinstance(given.devices, int) else None,
             of=resource_name(given.name),
             resource=shared_name(given, section),
-            fail_requests_greater_than_one=strategy == "mps" if fails is None else fails,
+            fail_requests_greater_than_one=_fails(strategy, section.fail_requests_greater_than_one),
         )
+
+
+def _fails(strategy: str, given: bool | None) -> bool:
+    """A container can be the client of one MPS daemon only; who takes turns may have two turns."""
+    return strategy == "mps" if given is None else given

@@ -4,10 +4,10 @@ Pure. ``deviceplugin`` offers the shares; the means are set up by this package's
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal
 
+from node_agent.config.settings import SharingRule
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.model.naming import named, names
@@ -55,38 +55,9 @@ class Shared:
     at_most_one: bool = False
     interval: Interval | None = None
     memory: int | None = None
-    threads: float | None = None
+    threads: int | None = None
     overcommit: bool = False
     multi_user: bool = False
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it comes to the same as a GPU that is not shared."""
-        return self.replicas == 1 and self.strategy is Strategy.TIME_SLICING
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
-    """Shares GPUs that are offered as ``of``, or all where it is None.
-
-    ``devices`` are all of them, the first so many of them by the driver's index, or those that words name: by UUID,
-    index, stable name or product pattern. ``shared`` is how; an empty resource is the name that the GPU has anyway.
-    """
-
-    shared: Shared
-    of: str | None = None
-    devices: Literal["all"] | int | tuple[str, ...] = "all"
-
-    def meant(self, inventory: Inventory, offered: Mapping[GpuUuid, str]) -> Iterator[GpuUuid]:
-        """The GPUs that it is for, of those that are offered under these names."""
-        gpus = [gpu for gpu in inventory.gpus if gpu.uuid in offered and self.of in (None, offered[gpu.uuid])]
-        if isinstance(self.devices, int):
-            # One that cannot be read at the moment keeps its place: another one must not be shared in its stead.
-            places = sorted([*(gpu.index for gpu in gpus), *(missing.index for missing in inventory.missing)])
-            first = set(places[: self.devices])
-            yield from (gpu.uuid for gpu in gpus if gpu.index in first)
-        else:
-            yield from (gpu.uuid for gpu in gpus if self.devices == "all" or named(self.devices, gpu))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +68,7 @@ class Shares:
     notes: tuple[str, ...] = ()
 
 
-def shares(inventory: Inventory, rules: Sequence[Rule], resource_of: Callable[[Gpu], str | None]) -> Shares:
+def shares(inventory: Inventory, rules: Sequence[SharingRule], resource_of: Callable[[Gpu], str | None]) -> Shares:
     """What the rules make of the node: of several that mean a GPU the first one holds.
 
     ``resource_of`` tells under which name a GPU would be offered as a whole, None where it is not offered.
@@ -105,20 +76,44 @@ def shares(inventory: Inventory, rules: Sequence[Rule], resource_of: Callable[[G
     found: dict[GpuUuid, Shared] = {}
     offered = {gpu.uuid: name for gpu in inventory.gpus if (name := resource_of(gpu)) is not None}
     for rule in rules:
-        for gpu in rule.meant(inventory, offered):
-            found.setdefault(gpu, replace(rule.shared, resource=rule.shared.resource or offered[gpu]))
-    whole = {gpu for gpu, shared in found.items() if shared.is_whole and shared.resource == offered[gpu]}
-    return Shares(
-        gpus={gpu: shared for gpu, shared in found.items() if gpu not in whole}, notes=tuple(_notes(inventory, rules))
+        for gpu in _meant(rule, inventory, offered):
+            found.setdefault(gpu, _shared(rule, offered[gpu]))
+    return Shares(gpus=found, notes=tuple(_notes(inventory, rules)))
+
+
+def _meant(rule: SharingRule, inventory: Inventory, offered: Mapping[GpuUuid, str]) -> Iterator[GpuUuid]:
+    """The GPUs that a rule means, of those that are offered under these names."""
+    gpus = [
+        gpu
+        for gpu in inventory.gpus
+        if gpu.uuid in offered and rule.of in (None, offered[gpu.uuid]) and named(rule.devices, gpu)
+    ]
+    # One that cannot be read at the moment keeps its place: another one must not be shared in its stead.
+    places = sorted([*(gpu.index for gpu in gpus), *(missing.index for missing in inventory.missing)])
+    first = set(places[: rule.first])
+    yield from (gpu.uuid for gpu in gpus if gpu.index in first)
+
+
+def _shared(rule: SharingRule, resource: str) -> Shared:
+    return Shared(
+        strategy=Strategy(rule.strategy),
+        replicas=rule.shares,
+        resource=rule.resource or resource,
+        at_most_one=rule.fail_requests_greater_than_one,
+        # The default is what a GPU has anyway, and some know no other: nothing is asked of them.
+        interval=None if rule.time_slice == "Default" else Interval(rule.time_slice),
+        memory=rule.memory_per_share,
+        threads=rule.thread_percentage_per_share,
+        overcommit=rule.overcommit,
+        multi_user=rule.multi_user,
     )
 
 
-def _notes(inventory: Inventory, rules: Iterable[Rule]) -> Iterator[str]:
-    words = [word for rule in rules if isinstance(rule.devices, tuple) for word in rule.devices]
-    missing = {gpu.uuid for gpu in inventory.missing} | {str(gpu.index) for gpu in inventory.missing}
-    for word in dict.fromkeys(words):
-        if word not in missing and not any(names(word, gpu) for gpu in inventory.gpus):
-            yield f"sharing: {word!r} means no GPU of this node; the rule holds for the others"
+def _notes(inventory: Inventory, rules: Iterable[SharingRule]) -> Iterator[str]:
+    missing = {word for gpu in inventory.missing for word in (gpu.uuid, str(gpu.index))}
+    for word in dict.fromkeys(word for rule in rules for word in rule.devices):
+        if word != "*" and word not in missing and not any(names(word, gpu) for gpu in inventory.gpus):
+            yield f"sharing: {word!r} means no GPU of this node; the rules hold for the others"
 
 
 def share_name(gpu: GpuUuid, number: int) -> str:

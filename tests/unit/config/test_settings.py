@@ -189,6 +189,20 @@ def test_a_rule_of_our_own_that_says_little_shares_every_gpu_under_its_own_name(
     assert found.resource is None
 
 
+@pytest.mark.parametrize(
+    ("strategy", "given", "fails"),
+    [("time-slicing", None, False), ("time-slicing", True, True), ("mps", None, True), ("mps", False, False)],
+)
+def test_requests_for_more_than_one_share_fail_by_default_under_mps_of_our_own_rules_as_well(
+    strategy: str, given: bool | None, fails: bool
+) -> None:
+    rule: dict[str, object] = {"strategy": strategy, "replicas": 3}
+    if given is not None:
+        rule["failRequestsGreaterThanOne"] = given
+    (found,) = of({"agent.sharing.rules": [rule]}).sharing.rules
+    assert found.fail_requests_greater_than_one is fails
+
+
 def test_our_own_rules_go_before_nvidias() -> None:
     found = of({"agent.sharing.rules": [{"replicas": 9}], "sharing.timeSlicing.resources": RESOURCES}).sharing.rules
     assert [rule.shares for rule in found] == [9, 4, 2, 3]

@@ -2,33 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_agent.config.settings import SharingRule
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory, MissingGpu
-from node_agent.sharing.shares import Interval, Rule, Shared, Shares, Strategy, names_of, parts_of, share_name, shares
+from node_agent.sharing.shares import Interval, Shared, Shares, Strategy, names_of, parts_of, share_name, shares
 from tests.fakes.builders import gpu, inventory, uuid
 
 GPU, A100 = "nvidia.com/gpu", "nvidia.com/a100"
 NODE = inventory([gpu(0), gpu(1), gpu(2, product="NVIDIA A100-SXM4-80GB"), gpu(3, product="NVIDIA A100-SXM4-80GB")])
-FOUR = Shared(strategy=Strategy.TIME_SLICING, replicas=4, resource="")
-MPS = Shared(strategy=Strategy.MPS, replicas=10, resource="", at_most_one=True)
+FOUR = SharingRule(strategy="time-slicing", shares=4)
+MPS = SharingRule(strategy="mps", shares=10, fail_requests_greater_than_one=True)
 
 
 def name_of(one: Gpu) -> str:
     return A100 if "A100" in one.product else GPU
 
 
-def shared(*rules: Rule, node: Inventory = NODE) -> dict[int, Shared]:
+def shared(*rules: SharingRule, node: Inventory = NODE) -> dict[int, Shared]:
     """What each GPU is, by its index."""
     found = shares(node, rules, name_of).gpus
     return {one.index: found[one.uuid] for one in node.gpus if one.uuid in found}
 
 
-def replicas(*rules: Rule) -> dict[int, int]:
+def replicas(*rules: SharingRule) -> dict[int, int]:
     return {index: one.replicas for index, one in shared(*rules).items()}
 
 
@@ -37,75 +39,93 @@ def test_without_rules_nothing_is_shared() -> None:
 
 
 def test_a_rule_of_a_resource_shares_its_gpus_and_no_others() -> None:
-    assert replicas(Rule(shared=FOUR, of=GPU)) == {0: 4, 1: 4}
-    assert replicas(Rule(shared=FOUR, of=A100)) == {2: 4, 3: 4}
-    assert replicas(Rule(shared=FOUR)) == {0: 4, 1: 4, 2: 4, 3: 4}
+    assert replicas(replace(FOUR, of=GPU)) == {0: 4, 1: 4}
+    assert replicas(replace(FOUR, of=A100)) == {2: 4, 3: 4}
+    assert replicas(FOUR) == {0: 4, 1: 4, 2: 4, 3: 4}
 
 
 def test_shares_keep_the_name_of_their_gpu_unless_the_rule_has_another() -> None:
     renamed = replace(FOUR, resource="nvidia.com/gpu.shared")
-    assert [one.resource for one in shared(Rule(shared=FOUR)).values()] == [GPU, GPU, A100, A100]
-    assert shared(Rule(shared=renamed, of=GPU))[0] == renamed
+    assert [one.resource for one in shared(FOUR).values()] == [GPU, GPU, A100, A100]
+    assert [one.resource for one in shared(renamed).values()] == ["nvidia.com/gpu.shared"] * 4
 
 
 @pytest.mark.parametrize(
     ("devices", "indices"),
     [
-        ("all", [0, 1, 2, 3]),
-        (1, [0]),
-        (3, [0, 1, 2]),
-        (9, [0, 1, 2, 3]),
+        (("*",), [0, 1, 2, 3]),
         (("1", "3"), [1, 3]),
         ((uuid(2),), [2]),
         (("gpu-0", "*A100*"), [0, 2, 3]),
         (("7",), []),
     ],
 )
-def test_a_rule_means_all_some_or_certain_gpus(devices: object, indices: Sequence[int]) -> None:
-    assert list(shared(Rule(shared=FOUR, devices=devices))) == indices  # type: ignore[arg-type]
+def test_a_rule_means_all_gpus_or_certain_ones(devices: tuple[str, ...], indices: Sequence[int]) -> None:
+    assert list(shared(replace(FOUR, devices=devices))) == indices
+
+
+@pytest.mark.parametrize(("first", "indices"), [(1, [0]), (3, [0, 1, 2]), (9, [0, 1, 2, 3])])
+def test_a_rule_may_mean_so_many_gpus_the_first_ones(first: int, indices: Sequence[int]) -> None:
+    assert list(shared(replace(FOUR, first=first))) == indices
 
 
 def test_a_number_of_gpus_counts_those_of_the_rules_resource() -> None:
-    assert list(shared(Rule(shared=FOUR, of=A100, devices=1))) == [2]
+    assert list(shared(replace(FOUR, of=A100, first=1))) == [2]
 
 
 def test_no_other_gpu_takes_the_place_of_one_that_cannot_be_read() -> None:
     rest = replace(NODE, gpus=NODE.gpus[1:], missing=(MissingGpu(index=0, reason="lost", uuid=uuid(0)),))
-    assert list(shared(Rule(shared=FOUR, devices=2), node=rest)) == [1]
+    assert list(shared(replace(FOUR, first=2), node=rest)) == [1]
 
 
 def test_of_several_rules_that_mean_a_gpu_the_first_one_holds() -> None:
-    assert replicas(Rule(shared=MPS, devices=("0",)), Rule(shared=FOUR)) == {0: 10, 1: 4, 2: 4, 3: 4}
-
-
-def test_a_first_rule_can_keep_a_gpu_whole() -> None:
-    whole = replace(FOUR, replicas=1)
-    assert replicas(Rule(shared=whole, devices=("0",)), Rule(shared=FOUR)) == {1: 4, 2: 4, 3: 4}
+    assert replicas(replace(MPS, devices=("0",)), FOUR) == {0: 10, 1: 4, 2: 4, 3: 4}
 
 
 def test_one_share_under_mps_is_still_a_share_since_it_has_limits() -> None:
-    assert replicas(Rule(shared=replace(MPS, replicas=1), devices=("2",))) == {2: 1}
+    assert replicas(replace(MPS, shares=1, devices=("2",))) == {2: 1}
+
+
+def test_all_that_a_rule_says_of_its_shares_holds_for_each_gpu() -> None:
+    rule = replace(MPS, memory_per_share=20 << 30, thread_percentage_per_share=25, overcommit=True, multi_user=True)
+    assert shared(rule)[3] == Shared(
+        strategy=Strategy.MPS,
+        replicas=10,
+        resource=A100,
+        at_most_one=True,
+        memory=20 << 30,
+        threads=25,
+        overcommit=True,
+        multi_user=True,
+    )
+
+
+@pytest.mark.parametrize(("given", "asked"), [("Default", None), ("Short", Interval.SHORT), ("Long", Interval.LONG)])
+def test_an_interval_is_asked_for_where_it_is_another_than_the_default(
+    given: Literal["Default", "Short", "Long"], asked: Interval | None
+) -> None:
+    assert shared(replace(FOUR, time_slice=given))[0].interval is asked
 
 
 def test_a_gpu_that_is_not_offered_is_not_shared() -> None:
-    found = shares(NODE, [Rule(shared=FOUR)], lambda one: None if one.index else GPU)
+    found = shares(NODE, [FOUR], lambda one: None if one.index else GPU)
     assert list(found.gpus) == [uuid(0)]
 
 
 def test_a_word_that_means_no_gpu_is_said_and_the_others_hold() -> None:
-    found = shares(NODE, [Rule(shared=FOUR, devices=("0", "GPU-typo", "9"))], name_of)
+    found = shares(NODE, [replace(FOUR, devices=("0", "GPU-typo", "9"))], name_of)
     assert list(found.gpus) == [uuid(0)]
     assert [note.split("'")[1] for note in found.notes] == ["GPU-typo", "9"]
 
 
 def test_a_word_for_a_gpu_that_cannot_be_read_at_the_moment_is_no_mistake() -> None:
     node = replace(NODE, missing=(MissingGpu(index=7, reason="lost", uuid=GpuUuid("GPU-7")),))
-    assert shares(node, [Rule(shared=FOUR, devices=("GPU-7", "7"))], name_of).notes == ()
+    assert shares(node, [replace(FOUR, devices=("GPU-7", "7"))], name_of).notes == ()
 
 
 @given(st.integers(1, 50), st.integers(0, 20))
 def test_each_device_of_a_gpu_tells_its_gpu_and_its_number(count: int, index: int) -> None:
-    one = replace(FOUR, replicas=count, resource=GPU)
+    one = Shared(strategy=Strategy.TIME_SLICING, replicas=count, resource=GPU)
     names = names_of(uuid(index), one)
     assert [parts_of(name) for name in names] == [(uuid(index), str(number)) for number in range(count)]
     assert len(set(names)) == count
