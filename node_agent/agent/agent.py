@@ -1,15 +1,15 @@
 """The running agent: its services, and the one status that they add up to."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from node_agent import __version__
+from node_agent.agent.live import Live
 from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.names import KIND, file_name
 from node_agent.cdi.publisher import SpecPublisher
-from node_agent.config.settings import Settings
 from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.hardware.inventory import InventoryKeeper
@@ -21,14 +21,14 @@ from node_agent.reporting.status import CdiStatus, ResourceStatus, ServiceStatus
 class Agent:
     """What ``build`` put together. ``run`` works until cancelled; ``status`` may be asked at any time."""
 
-    settings: Settings
+    live: Live
     keeper: InventoryKeeper
     board: HealthBoard
     publisher: SpecPublisher
     ledger: Ledger
     limits: LimitDoor
-    plugins: Sequence[DevicePlugin]
-    supervisor: Supervisor = field(default_factory=Supervisor)
+    plugins: Mapping[str, DevicePlugin]
+    supervisor: Supervisor
     started: float = field(default_factory=time.time)
 
     async def run(self) -> None:
@@ -38,11 +38,11 @@ class Agent:
         stalled = self.keeper.stalled
         return status(
             version=__version__,
-            node=self.settings.node_name,
+            node=self.live.settings.value.node_name,
             started=self.started,
             inventory=self.keeper.inventory.value,
             health=self.board.report.value,
-            resources=[_resource(plugin) for plugin in self.plugins],
+            resources=[_resource(plugin) for plugin in self.plugins.values()],
             cdi=self._cdi(),
             services=self._services(),
             stalled=f"the driver hangs in {stalled.call} for {stalled.seconds:.0f} s" if stalled else None,
@@ -51,7 +51,7 @@ class Agent:
     def _cdi(self) -> CdiStatus:
         published = self.publisher.published.value
         return CdiStatus(
-            path=str(self.settings.paths.cdi_dir / file_name(KIND)),
+            path=str(self.live.settings.value.paths.cdi_dir / file_name(KIND)),
             kind=KIND,
             devices=len(published.gpus),
             notes=tuple(str(one) for one in published.left_out),

@@ -8,6 +8,9 @@ from functools import partial
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
+from node_agent.agent.live import Live
+from node_agent.agent.plugins import DevicePlugins
+from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.checkpoint import Checkpoint, read_boot_id
 from node_agent.allocation.grants import Door
 from node_agent.allocation.ledger import Ledger
@@ -20,8 +23,8 @@ from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.answer import Naming, answer
 from node_agent.deviceplugin.holding import LimitDoor
+from node_agent.deviceplugin.offer import gpu_of
 from node_agent.deviceplugin.plugin import DevicePlugin
-from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.deviceplugin.servicer import Give
 from node_agent.errors import ConfigError
 from node_agent.hardware.inventory import InventoryKeeper
@@ -37,7 +40,6 @@ from node_agent.kit.tasks import running
 from node_agent.kubelet import podresources
 from node_agent.kubelet.podresources import held_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
-from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.server import StatusServer
 
@@ -55,18 +57,18 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
         files = opened.enter_context(Lane("files"))
         doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
-        agent = _assemble(settings, provider, files, ledger, stat)
+        agent = _assemble(Live(settings), provider, files, ledger, stat)
         if access is not None:
-            driver = await opened.enter_async_context(dra_driver(access, _surroundings(agent, files)))
+            driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
         yield agent
 
 
-def _surroundings(agent: Agent, files: Lane) -> Surroundings:
+def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings:
     return Surroundings(
-        settings=agent.settings,
-        selection=_selection(agent.settings),
+        settings=settings,
+        pool_settings=agent.live.pool,
         inventory=agent.keeper.inventory,
         health=agent.board.report,
         edits=agent.publisher.edits,
@@ -115,7 +117,8 @@ def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = Fal
     )
 
 
-def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: Ledger, stat: Stat) -> Agent:
+def _assemble(live: Live, provider: NvmlProvider, files: Lane, ledger: Ledger, stat: Stat) -> Agent:
+    settings = live.settings.value
     paths = settings.paths
     keeper = _keeper(settings, provider)
     board = HealthBoard()
@@ -141,21 +144,20 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: L
     limits = LimitDoor(
         ledger=ledger,
         held=partial(held_devices, paths.kubelet_dir / podresources.SOCKET),
-        gpu_of=partial(_gpu_of, _selection(settings)),
+        gpu_of=gpu_of,
     )
-    plugins = (
-        _plugins(settings, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
-        if settings.device_plugin
-        else []
-    )
+    supervisor = Supervisor()
+    make = partial(_plugin, live, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
+    plugins = DevicePlugins(live.selection, make, supervisor) if settings.device_plugin else None
     agent = Agent(
-        settings=settings,
+        live=live,
         keeper=keeper,
         board=board,
         publisher=publisher,
         ledger=ledger,
         limits=limits,
-        plugins=plugins,
+        plugins=plugins.plugins if plugins else {},
+        supervisor=supervisor,
     )
     over_tcp = [StatusServer(agent.status, settings.http_address)] if settings.http_address else []
     for name, run in (
@@ -166,49 +168,36 @@ def _assemble(settings: Settings, provider: NvmlProvider, files: Lane, ledger: L
         *(("status over tcp", server.run) for server in over_tcp),
         ("ledger", ledger.run),
         ("limits", limits.run),
-        *((f"device-plugin {plugin.offer.value.resource}", plugin.run) for plugin in plugins),
+        *((("resources", plugins.run),) if plugins else ()),
     ):
-        agent.supervisor.add(name, run)
+        supervisor.add(name, run)
     return agent
 
 
-def _plugins(
-    settings: Settings,
+def _plugin(
+    live: Live,
     keeper: InventoryKeeper,
     board: HealthBoard,
+    resource: str,
     *,
     publisher: SpecPublisher,
     ledger: Ledger,
     limits: LimitDoor,
-) -> list[DevicePlugin]:
-    """A device plugin for each resource name that a GPU may get."""
-    selection = _selection(settings)
+) -> DevicePlugin:
+    settings = live.settings.value
     needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
-    return [
-        DevicePlugin(
-            resource=resource,
-            route=_route(settings),
-            selection=selection,
-            inventory=keeper.inventory,
-            health=board.report,
-            cdi=publisher.published if needs_cdi else None,
-            give=_giver(settings, resource),
-            held=limits.held,
-            grants=ledger.grants,
-            take=limits.take,
-        )
-        for resource in selection.resources
-    ]
-
-
-def _selection(settings: Settings) -> Selection:
-    rules = [Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources]
-    return Selection(exclude=settings.exclude, rules=rules)
-
-
-def _gpu_of(selection: Selection, resource: str, device: str) -> GpuUuid | None:
-    """The GPU of a device that a pod holds, whether or not the driver lists it at the moment: the pod holds it."""
-    return GpuUuid(device) if resource in selection.resources else None
+    return DevicePlugin(
+        resource=resource,
+        route=_route(settings),
+        selection=live.selection,
+        inventory=keeper.inventory,
+        health=board.report,
+        cdi=publisher.published if needs_cdi else None,
+        give=_giver(settings, resource),
+        held=limits.held,
+        grants=ledger.grants,
+        take=limits.take,
+    )
 
 
 def _route(settings: Settings) -> Route:

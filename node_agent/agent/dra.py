@@ -16,7 +16,6 @@ from node_agent.cdi.edits import NodeEdits
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.deviceplugin.selection import Selection
 from node_agent.dra.claim_source import WatchedClaims, of_node
 from node_agent.dra.health import HealthFeed
 from node_agent.dra.metadata import Attributes
@@ -43,7 +42,6 @@ from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
-from node_agent.model.naming import named
 
 # How often claims that went without a word are looked for, and how soon again where that failed.
 RECONCILE_SECONDS, RETRY_SECONDS = 3600.0, 30.0
@@ -58,7 +56,7 @@ class Surroundings:
     """What the driver works with and does not own."""
 
     settings: Settings
-    selection: Selection
+    pool_settings: Latest[PoolSettings]
     inventory: Latest[Inventory]
     health: Latest[HealthReport]
     edits: Latest[NodeEdits | None]
@@ -124,16 +122,8 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
 
 
 def _pool(around: Surroundings, withheld: Latest[Mapping[GpuUuid, str]]) -> PoolKeeper:
-    offers, shareable = around.selection.resource_of, around.settings.shareable
     return PoolKeeper(
-        inventory=around.inventory,
-        health=around.health,
-        withheld=withheld,
-        settings=PoolSettings(
-            groups=around.settings.dra_groups,
-            offers=lambda gpu: offers(gpu) is not None,
-            shares=lambda gpu: named(shareable, gpu),
-        ),
+        inventory=around.inventory, health=around.health, withheld=withheld, settings=around.pool_settings
     )
 
 

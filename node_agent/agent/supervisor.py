@@ -14,7 +14,7 @@ from node_agent.errors import NodeAgentError
 from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
-from node_agent.kit.tasks import running
+from node_agent.kit.tasks import cancel, running
 
 # A service that has run this long is well again: its trouble is forgotten, and its pauses start from the shortest.
 STEADY_SECONDS = 60.0
@@ -47,24 +47,43 @@ class ServiceState:
 
 
 class Supervisor:
-    """Runs the services that were added until it is cancelled; ``tries`` are the pauses before the next starts."""
+    """Runs services until it is cancelled; ``tries`` are the pauses before the next starts of one that failed."""
 
     def __init__(self, steady_seconds: float = STEADY_SECONDS, tries: Callable[[], Iterator[float]] = pauses) -> None:
         self._steady_seconds = steady_seconds
         self._tries = tries
-        self._services: list[Service] = []
+        self._services: dict[str, Service] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self.states: Latest[Mapping[str, ServiceState]] = Latest({})
 
     def add(self, name: str, run: Run) -> None:
-        """Add a service; all must be added before ``run``."""
-        service = Service(name=name, run=run)
-        self._services.append(service)
+        """Run a service from now on, or from when the others are. Raises ValueError where one has that name."""
+        if name in self._services:
+            raise ValueError(f"there is a service {name} already")
+        service = self._services[name] = Service(name=name, run=run)
         self._set(service, ServiceState())
+        if self._group is not None:
+            self._start(self._group, service)
+
+    async def remove(self, name: str) -> None:
+        """End a service, and wait until it has ended."""
+        del self._services[name]
+        if task := self._tasks.pop(name, None):
+            await cancel(task)
+        self.states.set({other: state for other, state in self.states.value.items() if other != name})
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            for service in self._services:
-                group.create_task(self._keep_running(service), name=f"keep {service.name}")
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                for service in self._services.values():
+                    self._start(self._group, service)
+        finally:
+            self._group = None
+
+    def _start(self, group: asyncio.TaskGroup, service: Service) -> None:
+        task = group.create_task(self._keep_running(service), name=f"keep {service.name}")
+        self._tasks[service.name] = task
 
     async def _keep_running(self, service: Service) -> None:
         tries = self._tries()

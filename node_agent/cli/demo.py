@@ -113,7 +113,7 @@ class Stage:
         ids, response = await self._kubelet.admit(pod, GPU_RESOURCE, count)
         request = PreferredRequest(available=frozenset(map(DeviceId, free)), size=count)
         self._scene("Allocation", f"The pod {pod} asks for {count} of the {len(free)} free GPUs. Why these:")
-        self._out.print(explain(request, self._agent.plugins[0].offer.value.pool).text, markup=False)
+        self._out.print(explain(request, self._agent.plugins[GPU_RESOURCE].offer.value.pool).text, markup=False)
         self._out.print("\nThe container runtime is told:")
         for device in response.cdi_devices:
             self._out.print(f"  {device.name}")
@@ -187,7 +187,7 @@ class Stage:
         """How many GPUs the agent offers, as soon as it offers any."""
         try:
             async with asyncio.timeout(10):
-                async for offer in self._agent.plugins[0].offer.watch():
+                async for offer in self._agent.plugins[GPU_RESOURCE].offer.watch():
                     if any(device.healthy for device in offer.devices):
                         break
         except TimeoutError as error:
@@ -195,7 +195,7 @@ class Stage:
             raise SimulationError(
                 f"the node {name} has no GPU that can be offered: choose another --profile"
             ) from error
-        return sum(device.healthy for device in self._agent.plugins[0].offer.value.devices)
+        return sum(device.healthy for device in self._agent.plugins[GPU_RESOURCE].offer.value.devices)
 
     def _listed(self) -> list[Gpu]:
         """The GPUs that the kubelet lists, in its order."""

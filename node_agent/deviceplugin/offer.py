@@ -10,7 +10,7 @@ from node_agent.model.inventory import Inventory
 from node_agent.topology.preferred import DeviceId, Pool
 from node_agent.topology.score import scores
 
-NONE_CLAIMED: Mapping[GpuUuid, str] = {}
+NONE_HELD: Mapping[GpuUuid, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +46,14 @@ class Offer:
         return {device.id: device for device in self.devices}
 
 
+def gpu_of(resource: str, device: str) -> GpuUuid | None:
+    """The GPU of a device that a pod holds, by the form of its id; None for devices that are not the agent's.
+
+    The pod holds it whether or not the driver lists it, and whatever the configuration calls it by now.
+    """
+    return GpuUuid(device) if resource.startswith("nvidia.com/") and device.startswith("GPU-") else None
+
+
 def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice]) -> Pool:
     """What choosing among these devices needs; takes some milliseconds on a large node."""
     return Pool(scores=scores(inventory), parents={DeviceId(device.id): device.gpu for device in devices})
@@ -55,12 +63,12 @@ def whole_gpus(
     gpus: Iterable[Gpu],
     health: HealthReport,
     reachable: Collection[GpuUuid] | None,
-    claimed: Mapping[GpuUuid, str] = NONE_CLAIMED,
+    elsewhere: Mapping[GpuUuid, str] = NONE_HELD,
 ) -> tuple[OfferedDevice, ...]:
     """Each of these GPUs as a device of its own, named by UUID; one in MIG mode cannot be used as a whole.
 
     ``reachable`` are the GPUs that a container can be given (those of the CDI spec), or None where that needs no
-    preparation. ``claimed`` are those that were given out through the other front door, with who has them.
+    preparation. ``elsewhere`` are those that were given out by another name or front door, with who has them.
     """
     return tuple(
         OfferedDevice(
@@ -68,7 +76,7 @@ def whole_gpus(
             gpu=gpu.uuid,
             index=gpu.index,
             numa_node=gpu.numa_node,
-            trouble=_trouble(gpu.uuid, health) or claimed.get(gpu.uuid) or _unreachable(gpu.uuid, reachable),
+            trouble=_trouble(gpu.uuid, health) or elsewhere.get(gpu.uuid) or _unreachable(gpu.uuid, reachable),
         )
         for gpu in gpus
         if not _partitioned(gpu)

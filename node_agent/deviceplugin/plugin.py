@@ -1,7 +1,9 @@
 """The device plugin of one resource: keeps its offer true and its server running."""
 
 import asyncio
+import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from node_agent.allocation.grants import Door, Grant
 from node_agent.cdi.publisher import Published
@@ -24,9 +26,11 @@ log = Log(__name__)
 class DevicePlugin:
     """Offers the GPUs that ``selection`` names ``resource``, and brings them to the kubelet by ``route``.
 
+    Another selection changes the list; its server goes on, and who holds a device keeps it.
+
     ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way. ``held`` is
-    asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what a claim
-    holds is withdrawn here; ``take`` puts there what a pod gets.
+    asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what others
+    hold, be it by a claim or by another resource, is withdrawn here; ``take`` puts there what a pod gets.
     """
 
     def __init__(
@@ -34,7 +38,7 @@ class DevicePlugin:
         *,
         resource: str,
         route: Route,
-        selection: Selection,
+        selection: Latest[Selection],
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
         cdi: Latest[Published] | None,
@@ -70,16 +74,18 @@ class DevicePlugin:
     async def _keep_offer(self) -> None:
         made_of: tuple[int, frozenset[str]] | None = None
         seen: tuple[object, ...] = ()
-        sources = (self._inventory, self._health, self._cdi, self._grants)
+        sources = (self._inventory, self._health, self._cdi, self._grants, self._selection)
         async for _ in changes(*(source for source in sources if source is not None)):
-            before, inventory = self.offer.value, self._inventory.value
-            reachable, claimed = self._cdi.value.gpus if self._cdi is not None else None, self._claimed()
-            # Each pod that is given a device changes the grants, but only what claims hold matters here.
-            if seen == (seen := (inventory, self._health.value, reachable, claimed)):
+            before, inventory, selection = self.offer.value, self._inventory.value, self._selection.value
+            reachable, elsewhere = self._cdi.value.gpus if self._cdi is not None else None, self._elsewhere()
+            # Each pod that is given a device changes the grants, but only what others hold matters here.
+            if seen == (seen := (inventory, self._health.value, reachable, elsewhere, selection)):
                 continue
-            gpus = [gpu for gpu in inventory.gpus if self._selection.resource_of(gpu) == before.resource]
-            whole = whole_gpus(gpus, self._health.value, reachable, claimed)
-            devices = with_absent(whole, before.devices, inventory)
+            gpus = [gpu for gpu in inventory.gpus if selection.resource_of(gpu) == before.resource]
+            whole = whole_gpus(gpus, self._health.value, reachable, elsewhere)
+            # Of a name that is not used any more nothing is expected to come back.
+            expected = inventory if before.resource in selection.resources else replace(inventory, missing=())
+            devices = with_absent(whole, before.devices, expected)
             ingredients = (inventory.generation, frozenset(device.id for device in devices))
             pool = before.pool if ingredients == made_of else pool_of(inventory, devices)
             made_of = ingredients
@@ -88,26 +94,42 @@ class DevicePlugin:
             self.offer.set(offer)
             _say_what_changed(before, offer)
 
-    def _claimed(self) -> Mapping[GpuUuid, str]:
-        """The GPUs that claims hold, and which ones."""
+    def _elsewhere(self) -> Mapping[GpuUuid, str]:
+        """The GPUs that claims hold, or pods that got them under another name, and who that is."""
         return {
             gpu: f"held by {grant.holder}"
             for grant in self._grants.value.values()
-            if grant.holder.door is Door.CLAIM
+            if not self._is_own(grant)
             for hold in grant.holds
             if not hold.admin
             for gpu in hold.gpus
         }
 
+    def _is_own(self, grant: Grant) -> bool:
+        return grant.holder.door is Door.LIMIT and grant.holder.name == self.offer.value.resource
+
+    @property
+    def draining(self) -> tuple[str, ...]:
+        """The devices that are not offered any more, and that pods still hold."""
+        held = self._granted()
+        return tuple(device.id for device in self.offer.value.devices if device.gone and device.id in held)
+
+    def _granted(self) -> set[str]:
+        return {hold.device for grant in self._grants.value.values() if self._is_own(grant) for hold in grant.holds}
+
     async def _forget_the_gone(self) -> None:
         """Drop what is gone from the list as soon as no pod holds it: then the kubelet cannot trip over it."""
         trouble = Steady()
-        while True:
-            await asyncio.sleep(self._forget_seconds)
-            if not any(device.gone for device in self.offer.value.devices):
+
+        def pause() -> float:
+            return self._forget_seconds if any(device.gone for device in self.offer.value.devices) else math.inf
+
+        async for _ in changes(self.offer, every=pause):
+            if pause() == math.inf:
                 continue
             try:
-                held = (await self._held()).get(self.offer.value.resource, ())
+                # The kubelet does not list what it is just giving out; the ledger has that.
+                held = {*(await self._held()).get(self.offer.value.resource, ()), *self._granted()}
             except KubeletError as error:
                 if trouble.should_say(str(error)):
                     log.warning("devices that are gone stay listed", resource=self.offer.value.resource, reason=error)

@@ -13,7 +13,7 @@ from node_agent.model.inventory import Inventory
 
 
 class PoolKeeper:
-    """A service: follows inventory and health in ``pool``, which is None until both are known.
+    """A service: follows inventory, health and ``settings`` in ``pool``, which is None until both are known.
 
     ``withheld`` names GPUs that the scheduler must not give out although they are sound, and why (``taints.HELD``):
     those that another front door has given out, and those of a claim whose device is not in the pool any more.
@@ -28,7 +28,7 @@ class PoolKeeper:
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
         withheld: Latest[Mapping[GpuUuid, str]],
-        settings: PoolSettings,
+        settings: Latest[PoolSettings],
         patience: float = 5.0,
     ) -> None:
         self._inventory = inventory
@@ -36,14 +36,14 @@ class PoolKeeper:
         self._withheld = withheld
         self._settings = settings
         self._patience = patience
-        self._known = Inventory()
+        self._known, self._laid_out_by = Inventory(), settings.value
         self._layout = Layout()
         self._deadline = math.inf
         self.pool: Latest[Pool | None] = Latest(None)
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        async for _ in changes(self._inventory, self._health, self._withheld, every=self._pause):
+        async for _ in changes(self._inventory, self._health, self._withheld, self._settings, every=self._pause):
             self._look_at_inventory()
             waiting = self.pool.value is None and not self._probed and time.monotonic() < self._deadline
             if self._known.generation and not waiting:
@@ -53,14 +53,14 @@ class PoolKeeper:
         return max(0.0, self._deadline - time.monotonic()) if self.pool.value is None else math.inf
 
     def _look_at_inventory(self) -> None:
-        inventory = self._inventory.value
-        if inventory.generation == self._known.generation:
+        inventory, settings = self._inventory.value, self._settings.value
+        if inventory.generation == self._known.generation and settings is self._laid_out_by:
             return
         if not self._known.generation:
             # Patience begins when there is something to probe.
             self._deadline = time.monotonic() + self._patience
         self._known = remembered(self._known, inventory)
-        self._layout = laid_out(self._known, self._settings)
+        self._layout, self._laid_out_by = laid_out(self._known, settings), settings
 
     @property
     def _probed(self) -> bool:

@@ -214,3 +214,40 @@ def test_a_group_of_errors_is_told_by_what_each_of_them_says() -> None:
     assert in_words(ExceptionGroup("outside", [inner, KeyError("k")])) == (
         "OSError: no space; ValueError: no number; KeyError: 'k'"
     )
+
+
+async def test_a_service_that_is_added_later_runs_with_the_others() -> None:
+    first, later = Worker(), Worker([ValueError("not yet")])
+    watched = supervisor(first=first)
+    async with running(watched.run()):
+        await until(lambda: first.starts)
+        watched.add("later", later.run)
+        await until(lambda: later.starts == 2)
+        assert watched.states.value["later"].restarts == 1
+    assert (first.starts, first.ended, later.ended) == (1, True, True)
+
+
+async def test_a_service_that_is_removed_has_ended_and_the_others_go_on() -> None:
+    one, two = Worker(), Worker()
+    watched = supervisor(one=one, two=two)
+    async with running(watched.run()):
+        await until(lambda: one.starts and two.starts)
+        await watched.remove("one")
+        assert (one.ended, two.ended) == (True, False)
+        assert watched.states.value.keys() == {"two"}
+        watched.add("one", one.run)
+        await until(lambda: one.starts == 2)
+
+
+async def test_a_service_that_was_removed_before_the_start_never_runs() -> None:
+    one, two = Worker(), Worker()
+    watched = supervisor(one=one, two=two)
+    await watched.remove("one")
+    async with running(watched.run()):
+        await until(lambda: two.starts)
+    assert one.starts == 0
+
+
+def test_two_services_of_one_name_are_a_mistake() -> None:
+    with pytest.raises(ValueError, match="there is a service one already"):
+        supervisor(one=Worker()).add("one", Worker().run)

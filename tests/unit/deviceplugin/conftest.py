@@ -55,7 +55,7 @@ class World:
     inventory: Latest[Inventory]
     health: Latest[HealthReport] = field(default_factory=lambda: Latest(HealthReport()))
     cdi: Latest[Published] | None = None
-    selection: Selection = field(default_factory=Selection)
+    selection: Latest[Selection] = field(default_factory=lambda: Latest(Selection()))
     held: Collection[str] | None = ()
     grants: Latest[Mapping[str, Grant]] = field(default_factory=lambda: Latest({}))
     taken: list[tuple[str, list[str]]] = field(default_factory=list)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.deviceplugin.offer import Offer, forget, pool_of, whole_gpus, with_absent
+from node_agent.deviceplugin.offer import Offer, forget, gpu_of, pool_of, whole_gpus, with_absent
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
@@ -98,3 +98,19 @@ def test_a_device_that_is_back_is_listed_once_and_healthy() -> None:
     before = with_absent((), whole_gpus(node(1).gpus, HealthReport(), None), Inventory(generation=2))
     (device,) = with_absent(whole_gpus(node(1).gpus, HealthReport(), None), before, node(1))
     assert device.healthy
+
+
+@pytest.mark.parametrize(
+    ("resource", "device", "gpu"),
+    [
+        ("nvidia.com/gpu", "GPU-1", "GPU-1"),
+        ("nvidia.com/of-an-earlier-configuration", "GPU-1", "GPU-1"),
+        ("nvidia.com/GA102GL_A10", "0000:3b:00.0", None),
+        ("nvidia.com/mig-1g.5gb", "MIG-1", None),
+        ("example.com/gpu", "GPU-1", None),
+    ],
+)
+def test_the_gpu_that_a_pod_holds_is_known_by_the_form_of_the_device(
+    resource: str, device: str, gpu: str | None
+) -> None:
+    assert gpu_of(resource, device) == gpu

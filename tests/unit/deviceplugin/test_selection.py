@@ -36,7 +36,7 @@ def test_without_rules_every_gpu_is_the_usual_resource() -> None:
 
 async def test_two_models_of_one_node_are_two_resources_at_the_kubelet(world: World, kubelet: EmbeddedKubelet) -> None:
     world.inventory = Latest(Inventory(generation=1, gpus=(A100, T4)))
-    world.selection = Selection(rules=BY_MODEL)
+    world.selection.set(Selection(rules=BY_MODEL))
     plugins = [world.plugin(kubelet.folder, resource) for resource in ("nvidia.com/a100", "nvidia.com/other")]
     async with kubelet.running(), running(plugins[0].run()), running(plugins[1].run()):
         assert set((await kubelet.until("nvidia.com/a100", allocatable=1)).devices) == {"GPU-0"}

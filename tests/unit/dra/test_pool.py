@@ -33,11 +33,12 @@ class World:
         self.inventory = Latest(Inventory())
         self.health = Latest(HealthReport())
         self.withheld: Latest[Mapping[GpuUuid, str]] = Latest({})
+        self.settings = Latest(PoolSettings(groups=groups))
         self.keeper = PoolKeeper(
             inventory=self.inventory,
             health=self.health,
             withheld=self.withheld,
-            settings=PoolSettings(groups=groups),
+            settings=self.settings,
             patience=patience,
         )
 
@@ -81,6 +82,17 @@ async def test_a_node_that_turns_out_to_have_no_gpu_has_an_empty_pool() -> None:
         world.inventory.set(Inventory(generation=1))
         pool = await world.until(lambda pool: True)
         assert (len(pool.slices), len(pool.devices)) == (1, 0)
+
+
+async def test_settings_that_change_are_followed() -> None:
+    async with kept() as world:
+        world.inventory.set(h200_node())
+        assert len((await world.until(lambda pool: True)).devices) == 8
+        world.settings.set(PoolSettings(groups=True))
+        await world.until(lambda pool: len(pool.devices) == 15)
+        world.settings.set(PoolSettings(offers=lambda gpu: gpu.index != 2))
+        pool = await world.until(lambda pool: len(pool.devices) == 7)
+        assert "gpu-2" not in pool.devices
 
 
 async def test_settings_are_followed() -> None:

@@ -1,0 +1,48 @@
+"""The settings in force, and what those parts take of them that follow a change while they run."""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+from node_agent.config.settings import Settings
+from node_agent.deviceplugin.selection import Rule, Selection
+from node_agent.dra.slices import PoolSettings
+from node_agent.kit.latest import Latest
+from node_agent.model.gpu import Gpu
+from node_agent.model.naming import named
+
+# By then the kubelet has read a list that was sent to it.
+SETTLE_SECONDS = 0.5
+
+
+class Live:
+    """What is in force now; ``apply`` puts other settings in force."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = Latest(settings)
+        self.selection = Latest(selection_of(settings))
+        self.pool = Latest(pool_of(settings))
+
+    async def apply(self, settings: Settings, gpus: Iterable[Gpu]) -> None:
+        """Put these settings in force; of the ``gpus`` none is offered under two names at any moment."""
+        self.settings.set(settings)
+        self.pool.set(pool_of(settings))
+        before, after = self.selection.value, selection_of(settings)
+        if moving := [gpu.uuid for gpu in gpus if before.resource_of(gpu) not in (None, after.resource_of(gpu))]:
+            self.selection.set(replace(after, exclude=(*after.exclude, *moving)))
+            await asyncio.sleep(SETTLE_SECONDS)
+        self.selection.set(after)
+
+
+def selection_of(settings: Settings) -> Selection:
+    rules = tuple(Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources)
+    return Selection(exclude=settings.exclude, rules=rules)
+
+
+def pool_of(settings: Settings) -> PoolSettings:
+    selection, shareable = selection_of(settings), settings.shareable
+    return PoolSettings(
+        groups=settings.dra_groups,
+        offers=lambda gpu: selection.resource_of(gpu) is not None,
+        shares=lambda gpu: named(shareable, gpu),
+    )

@@ -1,0 +1,116 @@
+"""Other settings while the agent runs: what the kubelet sees of them, and what pods notice, which is nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from node_agent.agent.agent import Agent
+from node_agent.config.settings import Rename, Settings
+from node_agent.kit.tasks import running
+from tests.unit.agent.conftest import Place
+
+RESOURCE, RENAMED = "nvidia.com/gpu", "nvidia.com/h200"
+RENAMES = (Rename(pattern="*", resource=RENAMED),)
+
+
+@asynccontextmanager
+async def at_work(place: Place) -> AsyncIterator[Agent]:
+    """An agent that offers its eight GPUs under the usual name."""
+    async with place.kubelet.running(), place.agent() as agent:
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        await agent.limits.synced.wait()
+        yield agent
+
+
+async def put_in_force(agent: Agent, **changes: object) -> Settings:
+    settings = replace(agent.live.settings.value, **changes)  # type: ignore[arg-type]
+    await agent.live.apply(settings, agent.keeper.inventory.value.gpus)
+    return settings
+
+
+async def keep_capacities(place: Place, seen: list[tuple[int, ...]]) -> None:
+    """How many devices the kubelet lists at each moment under the old name and under the new one."""
+    async for _ in place.kubelet.resources.watch():
+        seen += [(place.kubelet.view(RESOURCE).capacity, place.kubelet.view(RENAMED).capacity)]
+
+
+async def test_a_gpu_that_is_excluded_leaves_the_list_and_comes_back_over_the_same_socket(place: Place) -> None:
+    async with at_work(place) as agent:
+        before = place.kubelet.view(RESOURCE)
+        await put_in_force(agent, exclude=("3",))
+        without = await place.kubelet.until(RESOURCE, allocatable=7)
+        await put_in_force(agent, exclude=())
+        after = await place.kubelet.until(RESOURCE, allocatable=8)
+    assert place.simulated.node.faults.gpu(3).uuid not in without.healthy
+    assert before.healthy == after.healthy
+    assert (after.endpoint, after.registrations) == (before.endpoint, 1)
+
+
+async def test_a_gpu_that_a_pod_holds_is_excluded_at_once_and_waited_for(place: Place) -> None:
+    async with at_work(place) as agent:
+        (held,), _ = await place.kubelet.admit("pod", RESOURCE, 1)
+        await put_in_force(agent, exclude=(held,))
+        view = await place.kubelet.until(RESOURCE, allocatable=7)
+        assert held in view.devices
+        plugin = agent.plugins[RESOURCE]
+        assert plugin.draining == (held,)
+        await asyncio.sleep(0.2)
+        assert held in place.kubelet.view(RESOURCE).devices
+        await put_in_force(agent, exclude=())
+        assert held in (await place.kubelet.until(RESOURCE, allocatable=8)).healthy
+        assert not plugin.draining
+
+
+async def test_a_name_that_is_used_no_more_ends_with_an_empty_list_before_the_new_one_has_any(place: Place) -> None:
+    seen: list[tuple[int, ...]] = []
+    async with at_work(place) as agent, running(keep_capacities(place, seen)):
+        await put_in_force(agent, resources=RENAMES)
+        await place.kubelet.until(RENAMED, allocatable=8)
+        assert (old := place.kubelet.view(RESOURCE)).capacity == 0
+        assert old.connected
+        await asyncio.sleep(0.05)
+    assert (seen[0], seen[-1]) == ((8, 0), (0, 8))
+    assert all(0 in pair for pair in seen)
+
+
+async def test_the_plugin_of_a_name_that_no_rule_gives_any_more_ends(place: Place) -> None:
+    settings = replace(place.settings(), resources=RENAMES)
+    async with place.kubelet.running(), place.agent(settings) as agent:
+        await place.kubelet.until(RENAMED, allocatable=8)
+        await put_in_force(agent, resources=())
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        async with asyncio.timeout(5):
+            while f"device-plugin {RENAMED}" in {service.name for service in agent.status().services}:
+                await asyncio.sleep(0.02)
+        assert {one.name for one in agent.status().resources} == {RESOURCE}
+        assert not place.kubelet.view(RENAMED).connected
+        sockets = list((place.folder / "kubelet" / "device-plugins").glob("node-agent-*"))
+    assert len(sockets) == 1
+
+
+async def test_a_gpu_that_moves_to_another_name_waits_for_the_pod_that_holds_it(place: Place) -> None:
+    settings = replace(place.settings(), resources=RENAMES)
+    async with place.kubelet.running(), place.agent(settings) as agent:
+        await place.kubelet.until(RENAMED, allocatable=8)
+        await agent.limits.synced.wait()
+        (held,), _ = await place.kubelet.admit("pod", RENAMED, 1)
+        await put_in_force(agent, resources=())
+        view = await place.kubelet.until(RESOURCE, allocatable=7)
+        assert held in view.devices
+        trouble = agent.plugins[RESOURCE].offer.value.by_id[held].trouble
+        assert trouble == f"held by limit {RENAMED} ({RENAMED}/{held})"
+        assert agent.plugins[RENAMED].draining == (held,)
+        assert set(place.kubelet.view(RENAMED).devices) == {held}
+        place.kubelet.release("pod")
+        await agent.ledger.release(f"{RENAMED}/{held}")
+        await place.kubelet.until(RESOURCE, allocatable=8)
+
+
+async def test_nothing_is_sent_where_nothing_changed(place: Place) -> None:
+    async with at_work(place) as agent:
+        messages = place.kubelet.view(RESOURCE).messages
+        await put_in_force(agent, resources=())
+        await put_in_force(agent, shareable=("*",))
+        await asyncio.sleep(0.2)
+        assert place.kubelet.view(RESOURCE).messages == messages
