@@ -109,7 +109,7 @@ def _reason(request: PreferredRequest, pool: Pool, choice: Choice, words: str) -
     short = "" if len(choice.ids) == request.size else f" of {request.size} asked for, since there are no more"
     lines = [f"{_names(choice.gpus)}{short}: {words}."]
     if max(pool.totals, default=0) > 1:
-        order = {Policy.SPREAD: "fewest", Policy.PACKED: "most"}[pool.policy]
+        order = "most" if pool.policy is Policy.PACKED else "fewest"
         lines.append(f"The GPUs with the {order} devices in use come first: {_given(request, pool, choice)}.")
     if request.must_include:
         lines.append(f"{_count(len(request.must_include), 'device')} had to be among them.")

@@ -27,6 +27,9 @@ class Policy(StrEnum):
     PACKED = "packed"
     """From the GPUs with the most in use, one after the other until it is full. Meant for MIG devices."""
 
+    DISTINCT = "distinct"
+    """As ``SPREAD``, and never two from one GPU, even where too few devices are given then."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Pool:
@@ -150,6 +153,15 @@ def _spread(stock: Stock, need: int) -> None:
             need -= 1
 
 
+def _distinct(stock: Stock, need: int) -> None:
+    """One device each from the least used GPUs that give none yet."""
+    while need and (gpus := [gpu for gpu in stock.open() if not stock.chosen >> gpu & 1]):
+        least = min(stock.used[gpu] for gpu in gpus)
+        for gpu in stock.closest([gpu for gpu in gpus if stock.used[gpu] == least], need):
+            stock.take(gpu, 1)
+            need -= 1
+
+
 def _packed(stock: Stock, need: int) -> None:
     """All that the most used GPUs have; among equals first from those that are chosen already, then have least left."""
     while need and (gpus := stock.open()):
@@ -164,7 +176,11 @@ def _packed(stock: Stock, need: int) -> None:
             need -= count
 
 
-_POLICIES: Mapping[Policy, Callable[[Stock, int], None]] = {Policy.SPREAD: _spread, Policy.PACKED: _packed}
+_POLICIES: Mapping[Policy, Callable[[Stock, int], None]] = {
+    Policy.SPREAD: _spread,
+    Policy.PACKED: _packed,
+    Policy.DISTINCT: _distinct,
+}
 
 
 def _mask(gpus: Iterable[int]) -> int:

@@ -1,7 +1,7 @@
 import random
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 from hypothesis import given
@@ -201,18 +201,41 @@ class TestPacked:
         assert given_by(preferred(ask(1, all_but(pool, *used(3, 2))), pool)) == {2: 1}
 
 
+class TestDistinct:
+    def test_each_share_comes_from_another_gpu_the_least_used_first(self) -> None:
+        pool = shares(pcie_node(1, 4), (4,) * 4, Policy.DISTINCT)
+        choice = preferred(ask(3, all_but(pool, *used(0, 3), *used(2, 1))), pool)
+        assert given_by(choice) == {1: 1, 2: 1, 3: 1}
+
+    def test_fewer_are_given_rather_than_two_of_one_gpu(self) -> None:
+        pool = shares(l4_pair(), (4, 4), Policy.DISTINCT)
+        assert given_by(preferred(ask(3, pool.parents), pool)) == {0: 1, 1: 1}
+
+    def test_a_gpu_that_must_give_one_gives_no_other(self) -> None:
+        pool = shares(l4_pair(), (4, 4), Policy.DISTINCT)
+        assert given_by(preferred(ask(2, pool.parents, [share(1, 2)]), pool)) == {0: 1, 1: 1}
+
+    def test_equally_used_gpus_are_chosen_to_be_close(self) -> None:
+        pool = shares(bridged_node(), (2, 2, 2, 2), Policy.DISTINCT)
+        assert given_by(preferred(ask(2, all_but(pool, *used(0, 1), *used(1, 1))), pool)) == {2: 1, 3: 1}
+
+
+# They give as many as are asked for, as long as there are any.
+FILLING = (Policy.SPREAD, Policy.PACKED)
+
+
 @st.composite
-def share_questions(draw: st.DrawFn) -> tuple[Pool, PreferredRequest]:
+def share_questions(draw: st.DrawFn, policies: Sequence[Policy] = tuple(Policy)) -> tuple[Pool, PreferredRequest]:
     node = draw(st.sampled_from((l4_pair(), bridged_node(), cube_mesh(), h200_node())))
     counts = draw(st.lists(st.integers(0, 4), min_size=len(node.gpus), max_size=len(node.gpus)))
-    pool = shares(node, counts, draw(st.sampled_from(Policy)))
+    pool = shares(node, counts, draw(st.sampled_from(policies)))
     available = draw(st.sets(st.sampled_from(sorted(pool.parents)))) if pool.parents else set()
     must = draw(st.sets(st.sampled_from(sorted(available)), max_size=3)) if available else set()
     return pool, ask(draw(st.integers(len(must), 12)), available, must)
 
 
 class TestAnyShares:
-    @given(share_questions())
+    @given(share_questions(FILLING))
     def test_a_choice_is_as_long_as_it_can_be_without_repeats_and_holds_what_must_be_in_it(
         self, question: tuple[Pool, PreferredRequest]
     ) -> None:
@@ -220,6 +243,18 @@ class TestAnyShares:
         ids = preferred(request, pool).ids
         assert len(ids) == len(set(ids)) == min(request.size, len(request.available))
         assert request.must_include <= set(ids) <= request.available
+
+    @given(share_questions())
+    def test_distinct_takes_one_of_each_gpu_and_of_as_many_as_it_can(
+        self, question: tuple[Pool, PreferredRequest]
+    ) -> None:
+        pool, request = question
+        distinct = Pool(scores=pool.scores, parents=pool.parents, policy=Policy.DISTINCT)
+        must = {pool.parents[device] for device in request.must_include}
+        chosen = [pool.parents[device] for device in preferred(request, distinct).ids]
+        assert len(chosen) - len(request.must_include) == len(set(chosen) - must)
+        open_to_it = {pool.parents[device] for device in request.available} - must
+        assert len(set(chosen) - must) == min(request.size - len(request.must_include), len(open_to_it))
 
     @given(share_questions(), st.randoms(use_true_random=False))
     def test_the_order_of_the_ids_in_the_question_makes_no_difference(
@@ -284,7 +319,7 @@ class TestSpeed:
         assert self.whole(switched_node([None] * 16), size, range(16)) < 0.1
 
     def test_fifty_six_of_sixty_four_devices_on_eight_gpus(self) -> None:
-        for policy in Policy:
+        for policy in FILLING:
             pool = shares(h200_node(), (8,) * 8, policy)
             assert self.quickest(ask(56, pool.parents), pool) < 0.05
 
