@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from node_agent.hardware.simulated.driver import Driver
 from node_agent.hardware.simulated.tree.elf import shared_object
 from node_agent.hardware.simulated.tree.entries import Entry, File, Link, Socket
+from node_agent.hardware.simulated.tree.smi import smi_script
 
 # Name and SONAME suffix of every library, whose file is <name>.so.<driver version>. None: the SONAME is the file name.
 LIBRARIES: dict[str, str | None] = {
@@ -42,7 +43,6 @@ EXTRA_LINKS = {"libcuda.so": "libcuda.so.1", "libnvidia-opticalflow.so": "libnvi
 
 # Placeholders that can be mounted and run, and say what they are.
 BINARIES = (
-    "nvidia-smi",
     "nvidia-debugdump",
     "nvidia-persistenced",
     "nvidia-modprobe",
@@ -67,6 +67,7 @@ def userland_entries(driver: Driver) -> Iterator[tuple[str, Entry]]:
     for name in BINARIES:
         script = f"#!/bin/sh\necho 'simulated {name} of driver {driver.version}'\n"
         yield f"usr/bin/{name}", File(content=script.encode(), mode=0o755)
+    yield "usr/bin/nvidia-smi", File(content=smi_script(driver.version, (gpu.uuid for gpu in driver.gpus)), mode=0o755)
     for path, content in CONFIGS.items():
         yield path, File(content=content)
     if any(gpu.board.gsp for gpu in driver.gpus):

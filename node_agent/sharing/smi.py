@@ -1,0 +1,87 @@
+"""Sets how long turns on a GPU are, by the driver's ``nvidia-smi compute-policy``: NVML has no call for it."""
+
+import asyncio
+import os
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from node_agent.errors import CallTimedOut, HardwareError, NotSupported
+from node_agent.model.gpu import GpuUuid
+from node_agent.sharing.shares import Interval
+
+CALL = "nvidia-smi compute-policy --set-timeslice"
+
+# What its manual says of its return codes.
+_NOT_AVAILABLE, _NO_PERMISSION = 3, 4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """A program of the driver as the agent sees it, and the folders of the libraries that belong to it."""
+
+    path: Path
+    libraries: tuple[Path, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The agent's, with the driver's own libraries first: those of another driver cannot talk to its modules."""
+        folders = [*map(str, self.libraries), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        return {**os.environ, **({"LD_LIBRARY_PATH": ":".join(folders)} if folders else {})}
+
+
+class Smi:
+    """The driver's ``nvidia-smi``; ``find`` looks for it each time, since it comes and goes with the driver."""
+
+    def __init__(self, find: Callable[[], Program | None], *, seconds: float = 30.0) -> None:
+        self._find = find
+        self._seconds = seconds
+
+    async def set_interval(self, gpu: GpuUuid, interval: Interval) -> None:
+        """Have turns on a GPU last that long, until the driver is loaded anew.
+
+        Raises:
+            NotSupported: the GPU has no such setting.
+            CallTimedOut: the program did not end in time.
+            HardwareError: there is no program, or it failed.
+        """
+        program = self._find()
+        if program is None:
+            raise HardwareError(
+                f"{gpu}: time slices cannot be set to {interval}: the driver's nvidia-smi is not found under its root"
+            )
+        code, said = await self._run(program, "compute-policy", "-i", gpu, "--set-timeslice", str(interval.number))
+        if code == _NOT_AVAILABLE:
+            raise NotSupported(f"{gpu} has no time slices to set to {interval}: {said}", call=CALL, code=code)
+        if code:
+            advice = "; run the agent as root" if code == _NO_PERMISSION else ""
+            raise HardwareError(
+                f"{gpu}: time slices cannot be set to {interval}: nvidia-smi ended with {code}: {said}{advice}",
+                call=CALL,
+                code=code,
+            )
+
+    async def _run(self, program: Program, *arguments: str) -> tuple[int, str]:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                program.path, *arguments, stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, env=program.environment
+            )
+        except OSError as error:
+            raise HardwareError(f"cannot run {program.path}: {error.strerror}", call=CALL) from error
+        try:
+            async with asyncio.timeout(self._seconds):
+                said, _ = await process.communicate()
+        except TimeoutError as error:
+            raise CallTimedOut(f"{program.path} did not end within {self._seconds:g} s", call=CALL) from error
+        finally:
+            await _end(process)
+        return process.returncode or 0, " ".join(said.decode(errors="replace").split()) or "it says nothing"
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
