@@ -1,16 +1,16 @@
 """A small HTTP/1.1 server for what a process shows of itself; ``http_client`` asks one on the same machine.
 
-It answers GET and HEAD from a table of paths, takes no bodies, and gives nobody more than its share: of bytes, of
-seconds, of connections. h11 does the protocol; a listener is a Unix socket or a TCP address, each with limits of its
-own, so that a flooded port leaves the socket free.
+It answers from a table of paths, takes no bodies, and gives nobody more than its share: of bytes, of seconds, of
+connections, of answers that go on. h11 does the protocol; a listener is a Unix socket or a TCP address, each with
+limits of its own, so that a flooded port leaves the socket free.
 """
 
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -37,22 +37,40 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Response:
+    """An answer; ``more`` are parts that follow the body as they come, until they end or the other side is gone."""
+
     body: bytes = b""
     status: int = 200
     content_type: str = "text/plain; charset=utf-8"
+    more: AsyncGenerator[bytes, None] | None = None
+    allow: str = ""
 
 
 Routes = Mapping[str, Callable[[Request], Awaitable[Response]]]
+"""By path, for GET and HEAD; what changes something is by ``POST`` and the path, as ``POST /clear``."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limits:
-    """What one listener bears: open connections, the bytes of a request, seconds to send one and to take its answer."""
+    """What one listener bears: open connections, how many of them with an answer that goes on, the bytes of a request,
+    seconds to send one and to take its answer, or a part of one that goes on.
+    """
 
     connections: int = 64
+    streams: int = 16
     request_bytes: int = 16 * 1024
     request_seconds: float = 10.0
     answer_seconds: float = 30.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Listener:
+    """What the connections of one listener have in common."""
+
+    routes: Routes
+    limits: Limits
+    connections: set[asyncio.Task[None]] = field(default_factory=set)
+    streams: set[asyncio.Task[None]] = field(default_factory=set)
 
 
 @asynccontextmanager
@@ -68,8 +86,8 @@ async def serving(
         OSError: the place is taken or may not be used.
         ValueError: the path is too long for a socket.
     """
-    open_connections: set[asyncio.Task[None]] = set()
-    accept = partial(_accept, routes, limits or Limits(), open_connections)
+    common = _Listener(routes=routes, limits=limits or Limits())
+    accept = partial(_accept, common)
     if isinstance(where, Path):
         listener, own = _bind(where)
         server = await asyncio.start_unix_server(accept, sock=listener)
@@ -82,7 +100,7 @@ async def serving(
         if isinstance(where, Path):
             remove_own(where, own)
         server.close()
-        for connection in tuple(open_connections):
+        for connection in tuple(common.connections):
             await cancel(connection)
         await server.wait_closed()
 
@@ -104,29 +122,24 @@ def _bind(path: Path) -> tuple[socket.socket, FileIdentity | None]:
     return listener, identity(path)
 
 
-def _accept(
-    routes: Routes,
-    limits: Limits,
-    open_connections: set[asyncio.Task[None]],
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> None:
-    if len(open_connections) >= limits.connections:
+def _accept(common: _Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    if len(common.connections) >= common.limits.connections:
         writer.write(BUSY)
         writer.close()
         return
-    task = asyncio.create_task(_converse(routes, limits, reader, writer))
-    open_connections.add(task)
-    task.add_done_callback(open_connections.discard)
+    task = asyncio.create_task(_converse(common, reader, writer))
+    common.connections.add(task)
+    task.add_done_callback(common.connections.discard)
+    task.add_done_callback(common.streams.discard)
 
 
-async def _converse(routes: Routes, limits: Limits, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _converse(common: _Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answer one connection's requests until either side has had enough."""
     # A drain then means that all was sent, and cutting the connection loses nothing.
     writer.transport.set_write_buffer_limits(0)
-    http = h11.Connection(h11.SERVER, max_incomplete_event_size=limits.request_bytes)
+    http = h11.Connection(h11.SERVER, max_incomplete_event_size=common.limits.request_bytes)
     try:
-        while await _exchange(routes, limits, http, reader, writer):
+        while await _exchange(common, http, reader, writer):
             http.start_next_cycle()
     except OSError:
         pass  # too slow or gone, which is the other side's own affair
@@ -137,12 +150,12 @@ async def _converse(routes: Routes, limits: Limits, reader: asyncio.StreamReader
 
 
 async def _exchange(
-    routes: Routes, limits: Limits, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    common: _Listener, http: h11.Connection, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> bool:
     """One request and its answer; says whether another may follow on the same connection."""
     wants_body = True
     try:
-        async with asyncio.timeout(limits.request_seconds):
+        async with asyncio.timeout(common.limits.request_seconds):
             asked = await _read(http, reader)
     except h11.RemoteProtocolError as error:
         response = _refusal(error.error_status_hint, str(error))
@@ -150,11 +163,52 @@ async def _exchange(
         if asked is None:
             return False
         wants_body = asked.method != b"HEAD"
-        response = await _answer(routes, limits, asked)
-    writer.write(_encode(http, response, wants_body))
-    async with asyncio.timeout(limits.answer_seconds):
-        await writer.drain()
+        response = await _answer(common, asked)
+    if response.more is not None and wants_body:
+        await _go_on(common, http, response, response.more, writer)
+        return False
+    await _send(common, writer, _encode(http, response, wants_body))
     return http.our_state is http.their_state is h11.DONE
+
+
+async def _go_on(
+    common: _Listener,
+    http: h11.Connection,
+    response: Response,
+    more: AsyncGenerator[bytes, None],
+    writer: asyncio.StreamWriter,
+) -> None:
+    """Send an answer that goes on; the connection ends with it."""
+    async with aclosing(more):
+        if len(common.streams) >= common.limits.streams:
+            refusal = _refusal(503, f"{common.limits.streams} watch already, which are all that may; ask again later")
+            await _send(common, writer, _encode(http, refusal, wants_body=True))
+            return
+        common.streams.add(_this_task())
+        headers = [("content-type", response.content_type), ("connection", "close")]
+        begin = [h11.Response(status_code=response.status, headers=headers), h11.Data(data=response.body)]
+        await _send(common, writer, _bytes(http, begin))
+        try:
+            async for part in more:
+                await _send(common, writer, _bytes(http, [h11.Data(data=part)]))
+        except OSError:
+            raise
+        except Exception as error:
+            log.error("answer broken off", reason=repr(error))
+            return
+        await _send(common, writer, _bytes(http, [h11.EndOfMessage()]))
+
+
+def _this_task() -> "asyncio.Task[None]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+async def _send(common: _Listener, writer: asyncio.StreamWriter, content: bytes) -> None:
+    writer.write(content)
+    async with asyncio.timeout(common.limits.answer_seconds):
+        await writer.drain()
 
 
 async def _read(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Request | None:
@@ -176,31 +230,48 @@ async def _read(http: h11.Connection, reader: asyncio.StreamReader) -> h11.Reque
             return request
 
 
-async def _answer(routes: Routes, limits: Limits, asked: h11.Request) -> Response:
-    if asked.method not in (b"GET", b"HEAD"):
-        return _refusal(405, "only GET and HEAD are answered")
+async def _answer(common: _Listener, asked: h11.Request) -> Response:
+    method = asked.method.decode()
     path, _, query = asked.target.decode("ascii").partition("?")
-    route = routes.get(path)
-    if route is None:
-        return _refusal(404, f"there is {', '.join(sorted(routes))}")
+    route = common.routes.get(f"POST {path}" if method == "POST" else path)
+    if route is None or method not in ("GET", "HEAD", "POST"):
+        return _nowhere(common.routes, path)
     try:
-        async with asyncio.timeout(limits.answer_seconds):
+        async with asyncio.timeout(common.limits.answer_seconds):
             return await route(Request(path=path, query=query))
     except Exception as error:
         log.error("request failed", path=path, reason=repr(error))
         return _refusal(500, "this failed; the log says why")
 
 
-def _refusal(status: int, reason: str) -> Response:
-    return Response(status=status, body=f"{reason}\n".encode())
+def _nowhere(routes: Routes, path: str) -> Response:
+    """What a request gets that no route is for: the methods that there are, or where others lead."""
+    allowed = _allowed(routes, path)
+    if not allowed:
+        return _refusal(404, f"there is {', '.join(sorted(routes))}")
+    return _refusal(405, f"only {' and '.join(allowed)} are answered here", allow=", ".join(allowed))
+
+
+def _allowed(routes: Routes, path: str) -> list[str]:
+    return ["GET", "HEAD"] * (path in routes) + ["POST"] * (f"POST {path}" in routes)
+
+
+def _refusal(status: int, reason: str, allow: str = "") -> Response:
+    return Response(status=status, body=f"{reason}\n".encode(), allow=allow)
 
 
 def _encode(http: h11.Connection, response: Response, wants_body: bool) -> bytes:
     headers = [("content-type", response.content_type), ("content-length", str(len(response.body)))]
-    if response.status == 405:
-        headers.append(("allow", "GET, HEAD"))
+    if response.allow:
+        headers.append(("allow", response.allow))
     if http.their_state is not h11.DONE:
         headers.append(("connection", "close"))
     body = response.body if wants_body else b""
-    events = [h11.Response(status_code=response.status, headers=headers), h11.Data(data=body), h11.EndOfMessage()]
+    return _bytes(
+        http,
+        [h11.Response(status_code=response.status, headers=headers), h11.Data(data=body), h11.EndOfMessage()],
+    )
+
+
+def _bytes(http: h11.Connection, events: Sequence[h11.Event]) -> bytes:
     return b"".join(http.send(event) or b"" for event in events)

@@ -5,8 +5,9 @@ import os
 import socket
 import stat
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.kit.http import Limits, Request, Response, serving
-from node_agent.kit.http_client import get
+from node_agent.kit.http_client import get, lines, post
+from node_agent.kit.latest import Latest
 
 HASTY = Limits(request_seconds=0.05, answer_seconds=0.05)
 
@@ -38,6 +40,32 @@ async def endless(_: Request) -> Response:
 
 async def large(_: Request) -> Response:
     return Response(body=b"x" * 10_000_000)
+
+
+async def cleared(request: Request) -> Response:
+    return Response(body=f"cleared {request.query}\n".encode())
+
+
+@dataclass
+class Counting:
+    """A route whose answers go on, a part at each ``step``; ``open`` of them have begun and not ended."""
+
+    steps: Latest[int] = field(default_factory=lambda: Latest(0))
+    last: int = 3
+    open: int = 0
+
+    async def __call__(self, _: Request) -> Response:
+        return Response(body=b"first\n", more=self._parts())
+
+    async def _parts(self) -> AsyncGenerator[bytes, None]:
+        self.open += 1
+        try:
+            async for step in self.steps.watch():
+                if step == self.last:
+                    return
+                yield f"{step}\n".encode()
+        finally:
+            self.open -= 1
 
 
 ROUTES = {"/healthz": health, "/echo": echo, "/broken": broken, "/endless": endless, "/large": large}
@@ -108,6 +136,71 @@ async def test_other_methods_are_refused_with_those_that_are_allowed(path: Path,
     answer = await exchange(path, f"{method} /healthz HTTP/1.1\r\nHost: x\r\n\r\n".encode())
     assert status_of(answer) == 405
     assert b"\r\nallow: get, head\r\n" in answer.lower()
+
+
+async def test_what_changes_something_is_done_by_post_alone(tmp_path: Path) -> None:
+    async with serving({"POST /clear": cleared}, tmp_path / "s"):
+        assert await asyncio.to_thread(post, tmp_path / "s", "/clear?gpu=3") == (200, b"cleared gpu=3\n")
+        answer = await exchange(tmp_path / "s", b"GET /clear HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert status_of(answer) == 405
+    assert b"\r\nallow: post\r\n" in answer.lower()
+
+
+async def test_an_answer_that_goes_on_is_sent_part_by_part_until_it_ends(tmp_path: Path) -> None:
+    counting = Counting()
+
+    def read() -> list[bytes]:
+        got = []
+        with lines(tmp_path / "s", "/count") as (_, parts):
+            for part in parts:
+                got.append(part)
+                loop.call_soon_threadsafe(counting.steps.set, len(got) - 1)
+        return got
+
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(5), serving({"/count": counting}, tmp_path / "s"):
+        assert await asyncio.to_thread(read) == [b"first\n", b"0\n", b"1\n", b"2\n"]
+    assert counting.open == 0
+
+
+async def test_an_answer_that_goes_on_ends_with_its_client_and_leaves_room_for_another(tmp_path: Path) -> None:
+    counting = Counting()
+    request = b"GET /count HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with asyncio.timeout(5), serving({"/count": counting}, tmp_path / "s", Limits(streams=1)):
+        async with connected(tmp_path / "s") as (reader, writer):
+            writer.write(request)
+            await reader.readuntil(b"0\n")
+            assert status_of(await exchange(tmp_path / "s", request)) == 503
+        while counting.open:
+            # The next part that cannot be sent tells that nobody reads any more.
+            counting.steps.set(counting.steps.value - 1)
+            await asyncio.sleep(0.01)
+        async with connected(tmp_path / "s") as (reader, writer):
+            writer.write(request)
+            assert b"200" in await reader.readuntil(b"\r\n")
+
+
+async def test_head_asks_for_the_beginning_of_an_answer_that_goes_on(tmp_path: Path) -> None:
+    counting = Counting()
+    async with serving({"/count": counting}, tmp_path / "s"):
+        assert status_of(await exchange(tmp_path / "s", b"HEAD /count HTTP/1.1\r\nHost: x\r\n\r\n")) == 200
+    assert counting.open == 0
+
+
+async def test_an_answer_that_fails_on_its_way_is_broken_off_and_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def parts() -> AsyncGenerator[bytes, None]:
+        yield b"1"
+        raise ValueError("no two")
+
+    async def route(_: Request) -> Response:
+        return Response(more=parts())
+
+    async with serving({"/count": route}, tmp_path / "s"):
+        answer = await exchange(tmp_path / "s", b"GET /count HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert not answer.endswith(b"0\r\n\r\n")
+    assert [record.getMessage() for record in caplog.records] == ["answer broken off"]
 
 
 async def test_head_answers_as_get_without_the_body(path: Path) -> None:

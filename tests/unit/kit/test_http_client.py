@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.kit.http_client import get
+from node_agent.kit.http_client import get, lines, post
 
 
 @contextmanager
@@ -39,6 +39,26 @@ def answering(path: Path, answer: bytes | None) -> Iterator[None]:
 def test_the_answer_is_status_and_body(tmp_path: Path) -> None:
     with answering(tmp_path / "s", b"HTTP/1.1 503 Busy\r\ncontent-length: 5\r\n\r\nno go"):
         assert get(tmp_path / "s", "/readyz") == (503, b"no go")
+
+
+def test_a_post_is_answered_as_a_get_is(tmp_path: Path) -> None:
+    with answering(tmp_path / "s", b"HTTP/1.1 404 Not Found\r\ncontent-length: 4\r\n\r\nnope"):
+        assert post(tmp_path / "s", "/clear") == (404, b"nope")
+
+
+def test_the_lines_of_an_answer_that_goes_on_come_one_by_one(tmp_path: Path) -> None:
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\none\r\n5\r\n\ntwo\n\r\n0\r\n\r\n"
+    with answering(tmp_path / "s", answer), lines(tmp_path / "s", "/count") as (status, found):
+        assert (status, list(found)) == (200, [b"one\n", b"two\n"])
+
+
+def test_lines_that_stay_away_are_an_os_error(tmp_path: Path) -> None:
+    with (
+        answering(tmp_path / "s", None),
+        pytest.raises(TimeoutError),
+        lines(tmp_path / "s", "/count", timeout=0.05),
+    ):
+        pytest.fail("nothing was answered")
 
 
 def test_nobody_there_is_an_os_error(tmp_path: Path) -> None:
