@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "node_agent.cli.run:run",
     "demo": "node_agent.cli.demo:demo",
     "status": "node_agent.cli.status:status",
+    "health": "node_agent.cli.health:health",
     "topology": "node_agent.cli.topology:topology",
     "labels": "node_agent.cli.labels:labels",
     "explain": "node_agent.cli.explain:explain",

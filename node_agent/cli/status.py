@@ -11,7 +11,7 @@ from node_agent.errors import NodeAgentError
 from node_agent.kit.http_client import get
 from node_agent.reporting.status import GpuStatus, ResourceStatus, Status
 
-COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red"}
+COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red", "evicted": "red"}
 
 
 @click.command()
@@ -42,14 +42,21 @@ def status(socket: Path, as_json: bool, check: str | None) -> None:
 def ask(socket: Path, path: str) -> bytes:
     """What the running agent answers on ``path``. Raises NodeAgentError where none does."""
     try:
-        code, body = get(socket, path)
+        return answered(*get(socket, path), path)
     except OSError as error:
-        raise NodeAgentError(
-            f"no agent answers on {socket}: {error}; is `node-agent run` up, or is --socket another?"
-        ) from error
+        raise no_agent(socket, error) from error
+
+
+def answered(code: int, body: bytes, path: str) -> bytes:
+    """The body of an answer. Raises NodeAgentError where it is no success."""
     if code != 200:
         raise NodeAgentError(f"the agent answers {code} on {path}: {body.decode(errors='replace')}")
     return body
+
+
+def no_agent(socket: Path, error: OSError) -> NodeAgentError:
+    """What to tell where nobody answers."""
+    return NodeAgentError(f"no agent answers on {socket}: {error}; is `node-agent run` up, or is --socket another?")
 
 
 def _check(socket: Path, check: str) -> None:
@@ -89,7 +96,7 @@ def show(found: Status) -> None:
 def _gpu_row(gpu: GpuStatus) -> list[str]:
     health = f"[{COLOURS[gpu.health]}]{gpu.health}[/]"
     if gpu.causes:
-        health += " " + plain("; ".join(cause.message for cause in gpu.causes))
+        health += " " + plain("; ".join(cause.text for cause in gpu.causes))
     memory = f"{gpu.memory / 2**30:.0f} GiB" if gpu.memory else "?"
     numa = str(gpu.numa_node) if gpu.numa_node is not None else "-"
     return [gpu.name, plain(gpu.product), gpu.pci, numa, memory, health, gpu.uuid]

@@ -52,6 +52,11 @@ class InventoryKeeper:
         self._asked = asyncio.Event()
 
     @property
+    def names(self) -> Names:
+        """The name of every GPU that was ever here."""
+        return self._names
+
+    @property
     def stalled(self) -> Busy | None:
         """The driver call that hangs, if one does; whoever asks the driver waits behind it meanwhile."""
         busy = self._provider.discovery.busy

@@ -1,29 +1,57 @@
-"""Serves the status document and the health endpoints over HTTP: one server on the agent's socket, one on TCP if asked.
+"""Serves what the agent says of itself over HTTP: one server on the agent's socket, one on TCP if asked.
 
 ``/healthz`` answers as long as the event loop turns, and says what hangs; ``/readyz`` answers 503 with the reasons
-while the agent cannot do its work; ``/status`` is the whole document.
+while the agent cannot do its work; ``/status`` is the whole status document. ``/health`` is the health document, with
+``?watch=1`` a line of it at each change and every ten seconds. ``POST /health/clear`` closes causes of a GPU, and is on
+the agent's socket only: over TCP anybody may ask.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from node_agent.errors import ConfigError
 from node_agent.kit.http import Request, Response, Routes, serving
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import Cause, Reason
+from node_agent.reporting.health import cause_status, found, not_found
+from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.status import Status
 
-JSON = "application/json"
+JSON, JSON_LINES = "application/json", "application/x-ndjson"
+
+Clear = Callable[[GpuUuid, Reason | None, int | None], tuple[Cause, ...]]
+"""Closes the open causes of a GPU, where given only those of a reason and a code; answers which."""
 
 
 class StatusServer:
-    """Serves what ``read`` answers in one place, a Unix socket or a TCP address."""
+    """Serves in one place, a Unix socket or a TCP address, what ``read`` answers and ``health`` shows.
 
-    def __init__(self, read: Callable[[], Status], where: Path | tuple[str, int]) -> None:
+    With ``clear`` causes can be closed there.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Status],
+        health: HealthView,
+        where: Path | tuple[str, int],
+        *,
+        clear: Clear | None = None,
+    ) -> None:
         self._read = read
+        self._view = health
         self._where = where
-        self.routes: Routes = {"/healthz": self._healthz, "/readyz": self._readyz, "/status": self._status}
+        self.routes: Routes = {
+            "/healthz": self._healthz,
+            "/readyz": self._readyz,
+            "/status": self._status,
+            "/health": self._health,
+            **({"POST /health/clear": Clearing(health, clear)} if clear is not None else {}),
+        }
 
     async def run(self) -> None:
         """Serve until cancelled. Raises ConfigError where nobody can listen there."""
@@ -44,6 +72,36 @@ class StatusServer:
 
     async def _status(self, _: Request) -> Response:
         return Response(body=msgspec.json.encode(self._read()), content_type=JSON)
+
+    async def _health(self, request: Request) -> Response:
+        if dict(parse_qsl(request.query)).get("watch", "") in ("1", "true"):
+            return Response(content_type=JSON_LINES, more=self._lines())
+        return Response(body=msgspec.json.encode(self._view.document), content_type=JSON)
+
+    async def _lines(self) -> AsyncGenerator[bytes, None]:
+        async with aclosing(self._view.watch()) as documents:
+            async for document in documents:
+                yield msgspec.json.encode(document) + b"\n"
+
+
+class Clearing:
+    """The route that closes causes of ``?gpu=NAME``: all, or those of ``&cause=REASON`` and of ``&xid=NUMBER``."""
+
+    def __init__(self, view: HealthView, clear: Clear) -> None:
+        self._view = view
+        self._clear = clear
+
+    async def __call__(self, request: Request) -> Response:
+        asked, document = dict(parse_qsl(request.query)), self._view.document
+        word, reason, code = asked.get("gpu", ""), asked.get("cause"), asked.get("xid")
+        gpu = found(document, word)
+        if gpu is None:
+            return Response(status=404, body=f"{not_found(document, word)}\n".encode())
+        try:
+            cleared = self._clear(GpuUuid(gpu.uuid), Reason(reason) if reason else None, int(code) if code else None)
+        except ValueError as error:
+            return Response(status=400, body=f"{error}; the causes are {', '.join(Reason)}\n".encode())
+        return Response(body=msgspec.json.encode([cause_status(cause) for cause in cleared]), content_type=JSON)
 
 
 def _setting(where: Path | tuple[str, int]) -> str:

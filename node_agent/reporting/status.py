@@ -8,18 +8,9 @@ from collections.abc import Sequence
 import msgspec
 
 from node_agent.model.gpu import Gpu
-from node_agent.model.health import DeviceHealth, HealthReport, Severity
+from node_agent.model.health import DeviceHealth, HealthReport
 from node_agent.model.inventory import Inventory
-
-
-class CauseStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An open cause; ``since`` is wall-clock time in seconds."""
-
-    reason: str
-    severity: str
-    message: str
-    since: float
-    code: int | None = None
+from node_agent.reporting.health import HEALTH_WORDS, CauseStatus, MissingStatus, cause_status, missing_gpus
 
 
 class GpuStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -35,14 +26,6 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     numa_node: int | None = None
     partition_mode: str | None = None
     causes: tuple[CauseStatus, ...] = ()
-
-
-class MissingStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A GPU that the driver counts but that cannot be read."""
-
-    index: int
-    reason: str
-    uuid: str | None = None
 
 
 class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,25 +90,8 @@ def gpu_status(gpu: Gpu, health: DeviceHealth) -> GpuStatus:
         memory=gpu.memory,
         numa_node=gpu.numa_node,
         partition_mode=gpu.partition_mode,
-        causes=tuple(
-            CauseStatus(
-                reason=cause.reason,
-                severity=HEALTH_WORDS[cause.severity],
-                message=cause.text,
-                since=cause.since,
-                code=cause.code,
-            )
-            for cause in health.causes
-        ),
+        causes=tuple(map(cause_status, health.causes)),
     )
-
-
-HEALTH_WORDS = {
-    Severity.NONE: "healthy",
-    Severity.DEGRADED: "degraded",
-    Severity.WITHDRAWN: "withdrawn",
-    Severity.EVICTED: "evicted",
-}
 
 
 def status(
@@ -150,10 +116,7 @@ def status(
         cuda=inventory.driver.cuda,
         trouble=tuple(_troubles(inventory, resources, cdi, services, stalled)),
         gpus=tuple(gpu_status(gpu, health.of(gpu.uuid)) for gpu in inventory.gpus),
-        missing=tuple(
-            MissingStatus(index=missing.index, reason=missing.reason, uuid=missing.uuid)
-            for missing in inventory.missing
-        ),
+        missing=missing_gpus(inventory),
         resources=tuple(resources),
         cdi=cdi,
         services=tuple(services),

@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from node_agent.kit.http import Request, Response, serving
+from node_agent.reporting.health import CauseStatus, MissingStatus
 from node_agent.reporting.server import StatusServer
 from node_agent.reporting.status import (
-    CauseStatus,
     CdiStatus,
     GpuStatus,
-    MissingStatus,
     ResourceStatus,
     ServiceStatus,
     Status,
 )
+from tests.fakes.health import Ward
 from tests.unit.cli.beside import beside
 from tests.unit.cli.conftest import Run
 
@@ -61,7 +61,7 @@ TROUBLED = msgspec.structs.replace(READY, trouble=("the driver hangs in nvmlInit
 @contextmanager
 def at_work(path: Path, status: Status) -> Iterator[Path]:
     """An agent's socket that tells this status."""
-    with beside(lambda: serving(StatusServer(lambda: status, path).routes, path)):
+    with beside(lambda: serving(StatusServer(lambda: status, Ward().view, path).routes, path)):
         yield path
 
 

@@ -12,10 +12,13 @@ import msgspec
 import pytest
 
 from node_agent.errors import ConfigError
-from node_agent.kit.http_client import get
+from node_agent.kit.http_client import get, lines, post
 from node_agent.kit.tasks import running
+from node_agent.reporting.health import CauseStatus, HealthDocument
 from node_agent.reporting.server import StatusServer
 from node_agent.reporting.status import Status
+from tests.fakes.builders import uuid
+from tests.fakes.health import Ward, remap, xid
 
 READY = Status(version="1", node="node-a", started=0.0)
 TROUBLED = msgspec.structs.replace(READY, trouble=("the driver hangs in nvmlInit for 7 s", "no CDI spec"))
@@ -37,14 +40,19 @@ def agent() -> Agent:
 
 
 @pytest.fixture
+def ward() -> Ward:
+    return Ward()
+
+
+@pytest.fixture
 def path() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="status-", dir="/tmp") as name:
         yield Path(name) / "agent.sock"
 
 
 @pytest.fixture
-async def server(agent: Agent, path: Path) -> AsyncIterator[Path]:
-    async with running(StatusServer(agent.status, path).run()):
+async def server(agent: Agent, ward: Ward, path: Path) -> AsyncIterator[Path]:
+    async with running(StatusServer(agent.status, ward.view, path, clear=ward.clear).run()):
         yield await listening(path)
 
 
@@ -99,9 +107,9 @@ async def test_the_document_says_that_it_is_json(server: Path) -> None:
 
 
 async def test_another_path_is_not_found_and_told_what_there_is(server: Path) -> None:
-    code, body = await ask(server, "/health")
+    code, body = await ask(server, "/healthy")
     assert code == 404
-    assert {"/healthz,", "/readyz,", "/status"} <= set(body.split())
+    assert {"/health,", "/healthz,", "/readyz,", "/status,"} <= set(body.split())
 
 
 async def test_only_the_agents_user_and_group_may_ask(server: Path) -> None:
@@ -109,7 +117,7 @@ async def test_only_the_agents_user_and_group_may_ask(server: Path) -> None:
 
 
 async def test_the_socket_ends_with_the_server(agent: Agent, path: Path) -> None:
-    async with running(StatusServer(agent.status, path).run()):
+    async with running(StatusServer(agent.status, Ward().view, path).run()):
         await listening(path)
     assert not path.exists()
 
@@ -118,8 +126,8 @@ async def test_a_tcp_address_is_served_beside_the_socket(agent: Agent, path: Pat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    over_tcp_too = StatusServer(agent.status, ("127.0.0.1", port))
-    async with running(StatusServer(agent.status, path).run()), running(over_tcp_too.run()):
+    over_tcp_too = StatusServer(agent.status, Ward().view, ("127.0.0.1", port))
+    async with running(StatusServer(agent.status, Ward().view, path).run()), running(over_tcp_too.run()):
         await listening(path)
         assert await over_tcp(port) == await over_socket(path)
 
@@ -130,7 +138,78 @@ async def test_a_port_that_is_taken_is_named_with_its_setting(agent: Agent) -> N
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ConfigError, match=rf"agent\.http\.address \(127\.0\.0\.1:{port}\): cannot listen there"):
-            await StatusServer(agent.status, ("127.0.0.1", port)).run()
+            await StatusServer(agent.status, Ward().view, ("127.0.0.1", port)).run()
+
+
+async def test_the_health_of_all_gpus_is_one_document(server: Path, ward: Ward) -> None:
+    ward.ail(1, xid(79))
+    code, body = await ask(server, "/health")
+    document = msgspec.json.decode(body, type=HealthDocument)
+    assert (code, document) == (200, ward.view.document)
+    assert [gpu.health for gpu in document.gpus] == ["healthy", "withdrawn"]
+
+
+async def test_who_watches_the_health_gets_a_line_for_each_change(server: Path, ward: Ward) -> None:
+    loop = asyncio.get_running_loop()
+
+    def watch() -> list[str]:
+        with lines(server, "/health?watch=1") as (code, found):
+            assert code == 200
+            first = msgspec.json.decode(next(found), type=HealthDocument)
+            loop.call_soon_threadsafe(ward.ail, 0, xid())
+            second = msgspec.json.decode(next(found), type=HealthDocument)
+        return [document.gpus[0].health for document in (first, second)]
+
+    async with asyncio.timeout(5):
+        assert await asyncio.to_thread(watch) == ["healthy", "withdrawn"]
+
+
+async def clear(path: Path, query: str) -> tuple[int, str]:
+    code, body = await asyncio.to_thread(post, path, f"/health/clear?{query}")
+    return code, body.decode()
+
+
+@pytest.mark.parametrize(
+    ("query", "left"),
+    [
+        ("gpu=gpu-1", []),
+        (f"gpu={uuid(1)}&cause=xid", ["reset-needed"]),
+        ("gpu=gpu-1&xid=79", ["xid", "reset-needed"]),
+        ("gpu=gpu-1&cause=xid&xid=48", ["xid", "reset-needed"]),
+    ],
+)
+async def test_the_causes_that_are_meant_are_cleared_and_told(
+    server: Path, ward: Ward, query: str, left: list[str]
+) -> None:
+    ward.ail(1, xid(79), xid(48), remap())
+    code, body = await clear(server, query)
+    cleared = msgspec.json.decode(body, type=tuple[CauseStatus, ...])
+    remaining = ward.view.document.gpus[1].causes
+    assert code == 200
+    assert [cause.reason for cause in remaining] == left
+    assert len(cleared) + len(remaining) == 3
+
+
+async def test_a_gpu_that_is_not_there_is_not_cleared(server: Path) -> None:
+    code, body = await clear(server, "gpu=gpu-9")
+    assert (code, body) == (404, "no GPU is called 'gpu-9' here; there is gpu-1, gpu-0\n")
+
+
+@pytest.mark.parametrize("query", ["gpu=gpu-0&cause=xids", "gpu=gpu-0&xid=many"])
+async def test_what_is_no_cause_is_refused_with_those_that_there_are(server: Path, ward: Ward, query: str) -> None:
+    ward.ail(0, xid())
+    code, body = await clear(server, query)
+    assert code == 400
+    assert "the causes are xid, gpu-lost, " in body
+    assert ward.view.document.gpus[0].causes
+
+
+async def test_nothing_can_be_cleared_where_no_way_was_given_to_do_it(agent: Agent, ward: Ward, path: Path) -> None:
+    ward.ail(0, xid())
+    async with running(StatusServer(agent.status, ward.view, path).run()):
+        code, _ = await clear(await listening(path), "gpu=gpu-0")
+    assert code == 404
+    assert ward.view.document.gpus[0].causes
 
 
 async def over_tcp(port: int) -> bytes:
