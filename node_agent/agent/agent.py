@@ -14,6 +14,7 @@ from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
+from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.status import CdiStatus, ResourceStatus, ServiceStatus, Status, status
 
 
@@ -24,6 +25,7 @@ class Agent:
     live: Live
     keeper: InventoryKeeper
     board: HealthBoard
+    health: HealthView
     publisher: SpecPublisher
     ledger: Ledger
     limits: LimitDoor

@@ -9,6 +9,7 @@ from functools import partial
 from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.live import Live
+from node_agent.agent.node_reports import node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.checkpoint import Checkpoint, read_boot_id
@@ -41,6 +42,7 @@ from node_agent.kubelet import podresources
 from node_agent.kubelet.podresources import held_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.model.inventory import Inventory
+from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.server import StatusServer
 
 
@@ -62,6 +64,8 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
+        for name, run in (await opened.enter_async_context(node_reports(settings, agent.health))).items():
+            agent.supervisor.add(name, run)
         yield agent
 
 
@@ -149,22 +153,30 @@ def _assemble(live: Live, provider: NvmlProvider, files: Lane, ledger: Ledger, s
     supervisor = Supervisor()
     make = partial(_plugin, live, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
     plugins = DevicePlugins(live.selection, make, supervisor) if settings.device_plugin else None
+    view = HealthView(
+        node=settings.node_name,
+        inventory=keeper.inventory,
+        report=board.report,
+        names=lambda: keeper.names,
+        counts=dict,
+    )
     agent = Agent(
         live=live,
         keeper=keeper,
         board=board,
+        health=view,
         publisher=publisher,
         ledger=ledger,
         limits=limits,
         plugins=plugins.plugins if plugins else {},
         supervisor=supervisor,
     )
-    over_tcp = [StatusServer(agent.status, settings.http_address)] if settings.http_address else []
+    over_tcp = [StatusServer(agent.status, view, settings.http_address)] if settings.http_address else []
     for name, run in (
         ("inventory", keeper.run),
         ("health", watcher.run),
         ("cdi", publisher.run),
-        ("status", StatusServer(agent.status, paths.run_dir / "agent.sock").run),
+        ("status", StatusServer(agent.status, view, paths.run_dir / "agent.sock").run),
         *(("status over tcp", server.run) for server in over_tcp),
         ("ledger", ledger.run),
         ("limits", limits.run),

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from node_agent.agent.access import access_of
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -35,7 +36,6 @@ from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.kube.access import Access
 from node_agent.kube.client import KubeClient
-from node_agent.kube.find import find_access
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_CLAIMS
 from node_agent.model.device import PublishedDevice
@@ -74,15 +74,12 @@ def chosen_access(settings: Settings) -> Access | None:
     if settings.dra is False:
         return None
     try:
-        access = find_access(settings.kubeconfig)
-        if not settings.node_name:
-            raise KubeAccessError("the node's name is not known: set NODE_NAME, from spec.nodeName of the pod")
+        return access_of(settings)
     except KubeAccessError as error:
         if settings.dra is True:
             raise
         log.info("no claims are served", reason=error)
         return None
-    return access
 
 
 @dataclass(frozen=True, kw_only=True)

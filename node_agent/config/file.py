@@ -237,6 +237,13 @@ class AgentDra(Section, frozen=True, kw_only=True):
     metadata: bool = False
 
 
+class AgentNodeReports(Section, frozen=True, kw_only=True):
+    """``agent.nodeReports``: what is told of the GPUs' health on the Node, where the agent can reach the API server."""
+
+    condition: bool = True
+    events: bool = True
+
+
 class AgentSection(Section, frozen=True, kw_only=True):
     """``agent``: what NVIDIA's file has no word for."""
 
@@ -252,6 +259,7 @@ class AgentSection(Section, frozen=True, kw_only=True):
     kubeconfig: PlaceOrNone = ""
     front_doors: AgentFrontDoors = AgentFrontDoors()
     dra: AgentDra = AgentDra()
+    node_reports: AgentNodeReports = AgentNodeReports()
 
 
 class File(Section, frozen=True, kw_only=True):

@@ -117,6 +117,8 @@ class Settings:
     dra: Literal["auto"] | bool = "auto"
     dra_groups: bool = False
     dra_metadata: bool = False
+    node_condition: bool = True
+    node_events: bool = True
     mps_root: Path | None = None
     sharing: Sharing = field(default_factory=Sharing)
     paths: Paths = field(default_factory=Paths)
@@ -150,6 +152,8 @@ def settings(file: File) -> Settings:
         dra=agent.front_doors.dra,
         dra_groups=agent.dra.groups,
         dra_metadata=agent.dra.metadata,
+        node_condition=agent.node_reports.condition,
+        node_events=agent.node_reports.events,
         mps_root=Path(flags.mps_root) if flags.mps_root else None,
         sharing=_sharing(file),
         paths=_paths(file),
