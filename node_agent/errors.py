@@ -18,6 +18,8 @@ NodeAgentError
 │   ├── Overtaken             what was asked for has been undone before its turn came
 │   ├── ClaimUnreadable       a ResourceClaim is not there as it was named, or is not understood
 │   └── ClaimConfigInvalid    the opaque configuration of a claim or its class cannot be used
+├── MpsError                  an MPS daemon does not run or answer as it should
+│   └── MpsImpossible         MPS cannot be had here as it is wanted: no program, an older GPU, another user of it
 ├── StateError                what was given out cannot be read or written down
 │   ├── CheckpointDamaged     the file is not what was written
 │   └── HoldersUnknown        who holds what is not known yet; it will be
@@ -116,6 +118,14 @@ class ClaimConfigInvalid(AllocationError):
 
 class Overtaken(AllocationError):
     """What was asked for has been undone before its turn came: whoever asked is behind the times."""
+
+
+class MpsError(NodeAgentError):
+    """An MPS daemon does not run or answer as it should."""
+
+
+class MpsImpossible(MpsError):
+    """MPS cannot be had here as it is wanted, now or at all; the message says what stands in the way."""
 
 
 class StateError(NodeAgentError):

@@ -1,7 +1,9 @@
 """The part of a simulated tree that a driver package installs: libraries, binaries, firmware, sockets of services."""
 
+import sys
 from collections.abc import Iterator
 
+from node_agent.hardware.simulated import mps
 from node_agent.hardware.simulated.driver import Driver
 from node_agent.hardware.simulated.tree.elf import shared_object
 from node_agent.hardware.simulated.tree.entries import Entry, File, Link, Socket
@@ -46,9 +48,13 @@ BINARIES = (
     "nvidia-debugdump",
     "nvidia-persistenced",
     "nvidia-modprobe",
-    "nvidia-cuda-mps-control",
     "nvidia-cuda-mps-server",
 )
+
+# A program that works, unlike the placeholders: the daemon of shared GPUs.
+_MPS_CONTROL = f"""#!/bin/sh
+SIMULATED_ROOT="$(dirname "$0")/../.." exec {sys.executable} -I -S {mps.__file__} "$@"
+"""
 
 # What the loaders of EGL, Vulkan and OpenCL look for.
 CONFIGS = {
@@ -68,6 +74,7 @@ def userland_entries(driver: Driver) -> Iterator[tuple[str, Entry]]:
         script = f"#!/bin/sh\necho 'simulated {name} of driver {driver.version}'\n"
         yield f"usr/bin/{name}", File(content=script.encode(), mode=0o755)
     yield "usr/bin/nvidia-smi", File(content=smi_script(driver.version, (gpu.uuid for gpu in driver.gpus)), mode=0o755)
+    yield f"usr/bin/{mps.CONTROL}", File(content=_MPS_CONTROL.encode(), mode=0o755)
     for path, content in CONFIGS.items():
         yield path, File(content=content)
     if any(gpu.board.gsp for gpu in driver.gpus):
