@@ -39,7 +39,7 @@ async def test_a_whole_gpu_takes_every_mode_and_keeps_it(nvml: NvmlProvider) -> 
 async def test_the_mode_of_one_gpu_is_its_own(a30s: NvmlProvider) -> None:
     whole, cut = (gpu.uuid for gpu in (await a30s.discovery.scan()).gpus)
     await a30s.modes.set_compute_mode(whole, ComputeMode.EXCLUSIVE_PROCESS)
-    device = (await a30s.partitioning.partitions(cut))[0].uuid
+    device = (await a30s.partitioning.instances(cut))[0].partitions[0].uuid
     assert await a30s.modes.compute_mode(device) is ComputeMode.DEFAULT
 
 
@@ -47,7 +47,7 @@ async def test_a_gpu_in_mig_mode_is_set_by_its_mig_devices(a30s: NvmlProvider) -
     _, cut = (gpu.uuid for gpu in (await a30s.discovery.scan()).gpus)
     with pytest.raises(NotSupported):
         await a30s.modes.set_compute_mode(cut, ComputeMode.EXCLUSIVE_PROCESS)
-    device = (await a30s.partitioning.partitions(cut))[0].uuid
+    device = (await a30s.partitioning.instances(cut))[0].partitions[0].uuid
     await a30s.modes.set_compute_mode(device, ComputeMode.EXCLUSIVE_PROCESS)
     assert await a30s.modes.compute_mode(device) is ComputeMode.EXCLUSIVE_PROCESS
 
