@@ -42,6 +42,7 @@ from node_agent.kubelet import podresources
 from node_agent.kubelet.podresources import held_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.model.inventory import Inventory
+from node_agent.reporting.health_service import HealthServer
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.server import StatusServer
 
@@ -177,6 +178,7 @@ def _assemble(live: Live, provider: NvmlProvider, files: Lane, ledger: Ledger, s
         ("health", watcher.run),
         ("cdi", publisher.run),
         ("status", StatusServer(agent.status, view, paths.run_dir / "agent.sock").run),
+        ("health service", HealthServer(view, lambda: agent.status().ready, paths.run_dir / "health.sock").run),
         *(("status over tcp", server.run) for server in over_tcp),
         ("ledger", ledger.run),
         ("limits", limits.run),

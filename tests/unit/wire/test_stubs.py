@@ -1,4 +1,4 @@
-"""The stubs are those of ``protos/``, and speak under the names by which the kubelet knows each service."""
+"""The stubs are those of ``protos/``, and speak under the names by which the other side knows each service."""
 
 import importlib
 import pkgutil
@@ -19,7 +19,7 @@ from node_agent.wire import dra_health_v1_pb2, dra_health_v1_pb2_grpc, dra_v1_pb
 ROOT = Path(__file__).parents[3]
 STUBS = "node_agent/wire"
 
-KUBELET_PATHS = {
+PATHS = {
     "deviceplugin_v1beta1": {
         "/v1beta1.Registration/Register": "unary",
         "/v1beta1.DevicePlugin/GetDevicePluginOptions": "unary",
@@ -46,6 +46,15 @@ KUBELET_PATHS = {
         "/v1.PodResourcesLister/List": "unary",
         "/v1.PodResourcesLister/GetAllocatableResources": "unary",
         "/v1.PodResourcesLister/Get": "unary",
+    },
+    "health_v1": {
+        "/gpu.nvidia.com.health.v1.HealthWatcher/Get": "unary",
+        "/gpu.nvidia.com.health.v1.HealthWatcher/Watch": "stream",
+    },
+    "grpc_health_v1": {
+        "/grpc.health.v1.Health/Check": "unary",
+        "/grpc.health.v1.Health/List": "unary",
+        "/grpc.health.v1.Health/Watch": "stream",
     },
 }
 
@@ -91,7 +100,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_the_committed_stubs_are_what_the_protos_generate(tmp_path: Path) -> None:
     subprocess.run([sys.executable, ROOT / "protos/generate.py", tmp_path], check=True)
     generated, committed = contents(tmp_path / STUBS), contents(ROOT / STUBS)
-    assert len(generated) == 4 * len(KUBELET_PATHS)
+    assert len(generated) == 4 * len(PATHS)
     outdated = {name for name in generated | committed if generated.get(name) != committed.get(name)}
     assert not outdated, "generate them anew with `make protos`"
 
@@ -105,23 +114,23 @@ def test_generating_removes_the_stubs_of_a_proto_that_has_gone(tmp_path: Path) -
 
 
 def test_every_contract_is_among_those_whose_paths_are_checked() -> None:
-    assert {proto.stem for proto in (ROOT / "protos").glob("*.proto")} == set(KUBELET_PATHS)
+    assert {proto.stem for proto in (ROOT / "protos").glob("*.proto")} == set(PATHS)
 
 
-@pytest.mark.parametrize("proto", KUBELET_PATHS)
-def test_a_stub_dials_the_paths_that_the_kubelet_uses(proto: str) -> None:
+@pytest.mark.parametrize("proto", PATHS)
+def test_a_stub_dials_the_paths_of_its_contract(proto: str) -> None:
     channel = RecordingChannel()
     for stubs, service in services_of(proto):
         getattr(stubs, f"{service}Stub")(channel)
-    assert channel.paths == KUBELET_PATHS[proto]
+    assert channel.paths == PATHS[proto]
 
 
-@pytest.mark.parametrize("proto", KUBELET_PATHS)
-def test_a_servicer_answers_under_the_paths_that_the_kubelet_dials(proto: str) -> None:
+@pytest.mark.parametrize("proto", PATHS)
+def test_a_servicer_answers_under_the_paths_of_its_contract(proto: str) -> None:
     server = RecordingServer()
     for stubs, service in services_of(proto):
         getattr(stubs, f"add_{service}Servicer_to_server")(getattr(stubs, f"{service}Servicer")(), server)
-    assert server.paths == KUBELET_PATHS[proto]
+    assert server.paths == PATHS[proto]
 
 
 def test_all_modules_live_together_in_one_process() -> None:
@@ -129,7 +138,7 @@ def test_all_modules_live_together_in_one_process() -> None:
         importlib.import_module(f"{wire.__name__}.{found.name}") for found in pkgutil.iter_modules(wire.__path__)
     ]
     files = {module.DESCRIPTOR.name for module in modules if hasattr(module, "DESCRIPTOR")}
-    assert files == {f"{STUBS}/{proto}.proto" for proto in KUBELET_PATHS}
+    assert files == {f"{STUBS}/{proto}.proto" for proto in PATHS}
 
 
 def test_pod_resources_and_device_health_share_a_package_without_a_clash() -> None:
