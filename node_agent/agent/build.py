@@ -26,6 +26,7 @@ from node_agent.deviceplugin.answer import Naming, answer
 from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.offer import gpu_of
 from node_agent.deviceplugin.plugin import DevicePlugin
+from node_agent.deviceplugin.recheck import Recheck
 from node_agent.deviceplugin.servicer import Give
 from node_agent.errors import ConfigError
 from node_agent.hardware.inventory import InventoryKeeper
@@ -39,7 +40,7 @@ from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet import podresources
-from node_agent.kubelet.podresources import held_devices
+from node_agent.kubelet.podresources import allocatable_devices, held_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_service import HealthServer
@@ -61,6 +62,7 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
         doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
         agent = _assemble(Live(settings), provider, files, ledger, stat)
+        agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
             for name, run in driver.services.items():
@@ -68,6 +70,11 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
         for name, run in (await opened.enter_async_context(node_reports(settings, agent.health))).items():
             agent.supervisor.add(name, run)
         yield agent
+
+
+def _recheck(settings: Settings, agent: Agent) -> Recheck:
+    listed = partial(allocatable_devices, settings.paths.kubelet_dir / podresources.SOCKET)
+    return Recheck(agent.plugins, listed=listed, alone=lambda: agent.ledger.is_alone)
 
 
 def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings:

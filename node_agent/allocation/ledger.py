@@ -112,6 +112,11 @@ class Ledger:
             await self._change(unchanged, durable=False)
 
     @property
+    def is_alone(self) -> bool:
+        """Whether no other agent of this node is at work."""
+        return self._view.alone
+
+    @property
     def is_new(self) -> bool:
         """Whether there was no record at all when it was looked for, not even a damaged one."""
         return self._view.is_new

@@ -45,6 +45,11 @@ class Offer:
     def by_id(self) -> Mapping[str, OfferedDevice]:
         return {device.id: device for device in self.devices}
 
+    @property
+    def healthy(self) -> frozenset[str]:
+        """The ids of what can be given out."""
+        return frozenset(device.id for device in self.devices if device.healthy)
+
 
 def gpu_of(resource: str, device: str) -> GpuUuid | None:
     """The GPU of a device that a pod holds, by the form of its id; None for devices that are not the agent's.

@@ -41,7 +41,12 @@ class DevicePluginServer:
         self._route = route
         self._servicer = servicer
         self._refusals = Steady()
+        self._renewals = Latest(0)
         self.registration = Latest(Registration())
+
+    def renew(self) -> None:
+        """Register anew, where the kubelet has accepted this resource and goes by the list of another plugin."""
+        self._renewals.set(self._renewals.value + 1)
 
     async def run(self) -> None:
         """Serve and register until cancelled."""
@@ -53,6 +58,7 @@ class DevicePluginServer:
             began = time.monotonic()
             try:
                 ended = await self._session()
+                self._stand(Phase.REGISTERING, ended)
                 log.info("registration ended", resource=self._resource, reason=ended)
             except KubeletError as error:
                 self._stand(Phase.REFUSED, str(error))
@@ -98,8 +104,8 @@ class DevicePluginServer:
 
     async def _lost(self, kubelet: Hashable, path: Path, own: FileIdentity | None, servicer: Servicer) -> str:
         """Wait until the registration is worth nothing any more; answers why."""
-        opened, deadline = False, time.monotonic() + STREAM_SECONDS
-        async for _ in changes(servicer.streams, every=lambda: LOOK_SECONDS):
+        opened, deadline, renewals = False, time.monotonic() + STREAM_SECONDS, self._renewals.value
+        async for _ in changes(servicer.streams, self._renewals, every=lambda: LOOK_SECONDS):
             opened = opened or servicer.streams.value > 0
             if not servicer.streams.value and (opened or time.monotonic() > deadline):
                 break
@@ -110,6 +116,8 @@ class DevicePluginServer:
                 return "the kubelet restarted"
             if identity(path) != own:
                 return "the plugin's socket was removed"
+            if self._renewals.value != renewals:
+                return "the kubelet has the devices of another plugin"
         return "the kubelet closed its stream" if opened else "the kubelet opened no stream"
 
     def _stand(self, phase: Phase, detail: str, counts: bool = False) -> None:

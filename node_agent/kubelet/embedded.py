@@ -237,7 +237,7 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
 
 
 class Lister(lister_rpc.PodResourcesListerServicer):
-    """The kubelet's pod resources API, as far as it tells which pod holds which devices."""
+    """The kubelet's pod resources API, as far as it tells which pod holds which devices and which there are."""
 
     def __init__(self, kubelet: EmbeddedKubelet) -> None:
         self._kubelet = kubelet
@@ -251,17 +251,20 @@ class Lister(lister_rpc.PodResourcesListerServicer):
     async def GetAllocatableResources(
         self, request: lister_wire.AllocatableResourcesRequest, context: Any
     ) -> lister_wire.AllocatableResourcesResponse:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the embedded kubelet knows only List")
-        raise AssertionError
+        devices = [_devices(resource, view.healthy) for resource, view in self._kubelet.resources.value.items()]
+        return lister_wire.AllocatableResourcesResponse(devices=devices)
 
     async def Get(
         self, request: lister_wire.GetPodResourcesRequest, context: Any
     ) -> lister_wire.GetPodResourcesResponse:
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the embedded kubelet knows only List")
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "the embedded kubelet knows no pod by its name")
         raise AssertionError
 
 
 def _pod_resources(pod: str, resource: str, ids: frozenset[str]) -> lister_wire.PodResources:
-    devices = lister_wire.ContainerDevices(resource_name=resource, device_ids=sorted(ids))
-    container = lister_wire.ContainerResources(name="main", devices=[devices])
+    container = lister_wire.ContainerResources(name="main", devices=[_devices(resource, ids)])
     return lister_wire.PodResources(name=pod, namespace="default", containers=[container])
+
+
+def _devices(resource: str, ids: frozenset[str]) -> lister_wire.ContainerDevices:
+    return lister_wire.ContainerDevices(resource_name=resource, device_ids=sorted(ids))

@@ -60,9 +60,11 @@ def start(
     return agent
 
 
-def registered(agent: Program, resource: str = GPU, times: int = 1) -> None:
+def registered(agent: Program, resource: str = GPU, times: int = 1, *, timeout: float = 20) -> None:
     """Await that the agent has registered a resource so often since its start."""
-    wait_until(f"{resource} is registered", lambda: registrations(agent, resource) >= times, timeout=20, every=0.05)
+    wait_until(
+        f"{resource} is registered", lambda: registrations(agent, resource) >= times, timeout=timeout, every=0.05
+    )
 
 
 def registrations(agent: Program, resource: str = GPU) -> int:

@@ -10,15 +10,11 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 
-import grpc
 import pytest
 
 from node_agent.kit.unix import identity
-from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from tests.node.agent import (
     GPU,
     allocated,
@@ -204,66 +200,6 @@ def test_a_rolling_update_of_the_agent_never_takes_a_gpu_from_the_node(node: Rea
     assert registrations(new) == 1
     if number == signal.SIGTERM:
         assert sockets(node.device_plugins).isdisjoint(old_sockets)
-
-
-def test_the_kubelet_wedges_a_socket_path_that_registers_again_while_its_stream_lives(node: RealNode) -> None:
-    """Why each registration has a socket of a fresh name. The day this fails, names may be kept."""
-    resource, name = "trap.test/gpu", "trap.sock"
-    with bare_plugin(node.device_plugins / name):
-        register(node, resource, name)
-        wait_until("the kubelet has the device", lambda: healthy_at_kubelet(node, resource) == {"one"})
-        with pytest.raises(grpc.RpcError, match="already connected"):
-            register(node, resource, name)
-    # The plugin has ended, and the kubelet does not notice.
-    time.sleep(1)
-    assert healthy_at_kubelet(node, resource) == {"one"}
-    with bare_plugin(node.device_plugins / name), pytest.raises(grpc.RpcError, match="already connected"):
-        register(node, resource, name)
-
-    node.restart_kubelet()
-    assert healthy_at_kubelet(node, resource) == frozenset()
-
-
-def register(node: RealNode, resource: str, endpoint: str) -> None:
-    with grpc.insecure_channel(f"unix:{node.device_plugins / 'kubelet.sock'}") as channel:
-        ask = channel.unary_unary(
-            "/v1beta1.Registration/Register",
-            request_serializer=wire.RegisterRequest.SerializeToString,
-            response_deserializer=wire.Empty.FromString,
-        )
-        ask(wire.RegisterRequest(version="v1beta1", endpoint=endpoint, resource_name=resource), timeout=10)
-
-
-@contextmanager
-def bare_plugin(path: Path) -> Iterator[None]:
-    """A plugin with one device that does what the protocol wants and no more."""
-    ended = Event()
-
-    def options(request: wire.Empty, context: grpc.ServicerContext) -> wire.DevicePluginOptions:
-        return wire.DevicePluginOptions()
-
-    def devices(request: wire.Empty, context: grpc.ServicerContext) -> Iterator[wire.ListAndWatchResponse]:
-        yield wire.ListAndWatchResponse(devices=[wire.Device(ID="one", health="Healthy")])
-        ended.wait()
-
-    answers = {
-        "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(
-            options, wire.Empty.FromString, wire.DevicePluginOptions.SerializeToString
-        ),
-        "ListAndWatch": grpc.unary_stream_rpc_method_handler(
-            devices, wire.Empty.FromString, wire.ListAndWatchResponse.SerializeToString
-        ),
-    }
-    with futures.ThreadPoolExecutor(8) as pool:
-        server = grpc.server(pool)
-        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", answers)])
-        server.add_insecure_port(f"unix:{path}")
-        server.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            server.stop(None).wait()
 
 
 def test_the_agent_needs_no_inotify_instance(node: RealNode) -> None:

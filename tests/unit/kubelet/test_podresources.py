@@ -1,5 +1,6 @@
 """Asking the kubelet who holds devices, over real gRPC."""
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import grpc
 import pytest
 
 from node_agent.errors import KubeletError
-from node_agent.kubelet.podresources import held_devices
+from node_agent.kubelet.podresources import allocatable_devices, held_devices
 from node_agent.kubelet.server import serving
 from node_agent.wire import podresources_v1_pb2 as wire
 from node_agent.wire import podresources_v1_pb2_grpc as rpc
@@ -16,19 +17,26 @@ from node_agent.wire import podresources_v1_pb2_grpc as rpc
 class Lister(rpc.PodResourcesListerServicer):
     """Answers the given pods, or refuses as the kubelet does when too many ask."""
 
-    def __init__(self, pods: list[wire.PodResources], busy: bool = False) -> None:
+    def __init__(
+        self, pods: list[wire.PodResources], *, there: list[wire.ContainerDevices] | None = None, busy: bool = False
+    ) -> None:
         self.pods = pods
+        self.there = there or []
         self.busy = busy
 
     async def List(self, request: wire.ListPodResourcesRequest, context: Any) -> wire.ListPodResourcesResponse:
+        await self._refuse_if_busy(context)
+        return wire.ListPodResourcesResponse(pod_resources=self.pods)
+
+    async def _refuse_if_busy(self, context: Any) -> None:
         if self.busy:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "rejected by rate limit")
-        return wire.ListPodResourcesResponse(pod_resources=self.pods)
 
     async def GetAllocatableResources(
         self, request: wire.AllocatableResourcesRequest, context: Any
     ) -> wire.AllocatableResourcesResponse:
-        raise NotImplementedError
+        await self._refuse_if_busy(context)
+        return wire.AllocatableResourcesResponse(devices=self.there)
 
     async def Get(self, request: wire.GetPodResourcesRequest, context: Any) -> wire.GetPodResourcesResponse:
         raise NotImplementedError
@@ -48,10 +56,13 @@ def pod(name: str, *containers: dict[str, list[str]]) -> wire.PodResources:
     )
 
 
-async def ask(folder: Path, lister: Lister) -> dict[str, frozenset[str]]:
+Ask = Callable[[Path], Awaitable[dict[str, frozenset[str]]]]
+
+
+async def ask(folder: Path, lister: Lister, question: Ask = held_devices) -> dict[str, frozenset[str]]:
     socket = folder / "kubelet.sock"
     async with serving(socket, lambda server: rpc.add_PodResourcesListerServicer_to_server(lister, server)):
-        return await held_devices(socket)
+        return await question(socket)
 
 
 async def test_the_devices_of_every_container_of_every_pod_are_held(tmp_path: Path) -> None:
@@ -77,11 +88,27 @@ async def test_an_answer_larger_than_grpcs_default_is_taken(tmp_path: Path) -> N
     assert len((await ask(tmp_path, Lister([pod("large", {"nvidia.com/gpu": ids})])))["nvidia.com/gpu"]) == 100_000
 
 
-async def test_a_kubelet_that_is_asked_too_often_is_an_error_that_says_so(tmp_path: Path) -> None:
+async def test_what_could_be_given_out_is_told_by_resource_whoever_holds_it(tmp_path: Path) -> None:
+    """With an entry for each NUMA node here as well."""
+    there = [
+        wire.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-1"]),
+        wire.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-1", "GPU-2"]),
+        wire.ContainerDevices(resource_name="other.com/nic", device_ids=["nic-0"]),
+    ]
+    lister = Lister([pod("a", {"nvidia.com/gpu": ["GPU-2"]})], there=there)
+    assert await ask(tmp_path, lister, allocatable_devices) == {
+        "nvidia.com/gpu": {"GPU-1", "GPU-2"},
+        "other.com/nic": {"nic-0"},
+    }
+
+
+@pytest.mark.parametrize("question", [held_devices, allocatable_devices])
+async def test_a_kubelet_that_is_asked_too_often_is_an_error_that_says_so(tmp_path: Path, question: Ask) -> None:
     with pytest.raises(KubeletError, match="RESOURCE_EXHAUSTED: rejected by rate limit"):
-        await ask(tmp_path, Lister([], busy=True))
+        await ask(tmp_path, Lister([], busy=True), question)
 
 
-async def test_no_kubelet_is_an_error_that_names_the_socket(tmp_path: Path) -> None:
+@pytest.mark.parametrize("question", [held_devices, allocatable_devices])
+async def test_no_kubelet_is_an_error_that_names_the_socket(tmp_path: Path, question: Ask) -> None:
     with pytest.raises(KubeletError, match=str(tmp_path / "none.sock")):
-        await held_devices(tmp_path / "none.sock")
+        await question(tmp_path / "none.sock")

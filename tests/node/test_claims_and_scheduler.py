@@ -1,0 +1,88 @@
+"""What scheduler and API server make of the node's slices and of the agent's rights."""
+
+import signal
+
+import pytest
+
+from tests.node import agent as agents
+from tests.node.rig.api import Api, ApiError, Object
+from tests.node.rig.node import RealNode
+from tests.node.rig.pods import busybox_pod
+from tests.node.rig.program import Program
+from tests.node.rig.waiting import wait_until
+from tests.node.test_claims import DRIVER, NAMESPACE, agent, attribute, claim, cluster, devices, pod_with, run, start
+
+__all__ = ["agent", "cluster"]
+
+pytestmark = pytest.mark.node
+
+LIST = ["sh", "-c", "ls /dev/nvidia[0-9]*"]
+
+
+def test_where_the_kubelet_has_no_gpu_limits_come_as_claims_and_no_gpu_is_given_out_twice(
+    cluster: RealNode, agent: Program
+) -> None:
+    """While allocatable is 0 the scheduler takes the class that serves the extended resource."""
+    agents.offered(cluster, 8)
+    by_plugin = cluster.pods.run(agents.gpu_pod("by-plugin", 5))
+    wait_until("claims are kept from five", lambda: sum("taints" in one for one in devices(cluster).values()) == 5)
+    agent.stop(signal.SIGKILL)
+    agents.offered(cluster, 0)
+
+    cluster.api.create(agents.gpu_pod("by-claim", 3))
+    wait_until("the scheduler has made a claim of it", lambda: extended(cluster), timeout=20)
+    start(cluster, name="second")
+    by_claim = cluster.pods.wait("by-claim", timeout=60)
+
+    one, other = (set(cluster.pods.execute(pod, LIST).split()) for pod in (by_plugin, by_claim))
+    assert (len(one), len(other)) == (5, 3)
+    assert not one & other
+    agents.offered(cluster, 5)
+
+
+def extended(node: RealNode) -> list[Object]:
+    return [
+        one
+        for one in node.api.list("ResourceClaim")
+        if "resource.kubernetes.io/extended-resource-claim" in one["metadata"].get("annotations", {})
+        and one.get("status", {}).get("allocation")
+    ]
+
+
+def test_a_gpu_in_trouble_goes_to_those_who_tolerate_it_alone(cluster: RealNode, agent: Program) -> None:
+    only = f'device.attributes["{DRIVER}"].uuid == "{attribute(devices(cluster)["gpu-5"], "uuid")}"'
+    selectors = [{"cel": {"expression": only}}]
+    agents.simulate(cluster, "xid", "--gpu", "gpu-5", "--code", "79")
+    wait_until("the device is tainted", lambda: devices(cluster)["gpu-5"].get("taints"), timeout=10)
+
+    cluster.api.create(claim("careful", selectors=selectors))
+    cluster.api.create(pod_with("careful", "careful"))
+    assert "cannot allocate all claims" in cluster.pods.why_pending("careful")
+    # Who does not name the effect NoExecute gets the device and is evicted from it.
+    tolerations = [{"operator": "Exists"}, {"operator": "Exists", "effect": "NoExecute"}]
+    assert run(cluster, "diagnosis", selectors=selectors, tolerations=tolerations)[1] == ["gpu-5"]
+    agents.simulate(cluster, "restore-gpu", "--gpu", "gpu-5")
+
+
+def test_an_agent_may_write_slices_of_its_own_node_alone(cluster: RealNode) -> None:
+    manifest = busybox_pod("identity", serviceAccountName="gpu-node-agent")
+    manifest["metadata"]["namespace"] = NAMESPACE
+    bound = Api(cluster.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=cluster.pods.run(manifest)))
+    made = bound.create(slice_of(cluster.name))
+    with pytest.raises(ApiError, match="must not touch slices of node other"):
+        bound.create(slice_of("other"))
+    bound.delete("ResourceSlice", made["metadata"]["name"])
+
+    unbound = Api(cluster.service_account_kubeconfig("gpu-node-agent", NAMESPACE))
+    with pytest.raises(ApiError, match="token names no node"):
+        unbound.create(slice_of(cluster.name))
+
+
+def slice_of(node: str) -> Object:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-test"},
+        "spec": {"driver": "test.example", "nodeName": node, "pool": pool, "devices": [{"name": "one"}]},
+    }
