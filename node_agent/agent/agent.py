@@ -2,10 +2,11 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 from node_agent import __version__
 from node_agent.agent.live import Live
+from node_agent.agent.reload import Reloader
 from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.names import KIND, file_name
@@ -15,7 +16,7 @@ from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
 from node_agent.reporting.health_view import HealthView
-from node_agent.reporting.status import CdiStatus, ResourceStatus, ServiceStatus, Status, status
+from node_agent.reporting.status import CdiStatus, ConfigStatus, ResourceStatus, ServiceStatus, Status, status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +32,7 @@ class Agent:
     limits: LimitDoor
     plugins: Mapping[str, DevicePlugin]
     supervisor: Supervisor
+    reloader: Reloader | None = None
     started: float = field(default_factory=time.time)
 
     async def run(self) -> None:
@@ -47,8 +49,15 @@ class Agent:
             resources=[_resource(plugin) for plugin in self.plugins.values()],
             cdi=self._cdi(),
             services=self._services(),
+            config=self._config(),
             stalled=f"the driver hangs in {stalled.call} for {stalled.seconds:.0f} s" if stalled else None,
         )
+
+    def _config(self) -> ConfigStatus | None:
+        if self.reloader is None:
+            return None
+        waits = [f"{name}: {device}" for name, plugin in self.plugins.items() for device in plugin.draining]
+        return ConfigStatus(**asdict(self.reloader.state.value), waits=tuple(waits))
 
     def _cdi(self) -> CdiStatus:
         published = self.publisher.published.value

@@ -11,6 +11,7 @@ from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.live import Live
 from node_agent.agent.node_reports import node_reports
 from node_agent.agent.plugins import DevicePlugins
+from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.checkpoint import Checkpoint, read_boot_id
 from node_agent.allocation.grants import Door
@@ -49,10 +50,13 @@ from node_agent.reporting.server import StatusServer
 
 
 @asynccontextmanager
-async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent]:
+async def built(
+    settings: Settings, stat: Stat = os.stat, configuration: Configuration | None = None
+) -> AsyncIterator[Agent]:
     """The agent, with its threads started and nothing else: ``run`` it. The threads end with the block.
 
     ``stat`` looks at device nodes: another than the system's where a simulated node has only placeholders of them.
+    ``configuration`` is where the settings are from, and followed while the agent runs.
     """
     _make_folders(settings)
     access = chosen_access(settings)
@@ -61,7 +65,7 @@ async def built(settings: Settings, stat: Stat = os.stat) -> AsyncIterator[Agent
         files = opened.enter_context(Lane("files"))
         doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
-        agent = _assemble(Live(settings), provider, files, ledger, stat)
+        agent = _assemble(Live(settings), provider, files, ledger, stat=stat, configuration=configuration)
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
@@ -129,7 +133,15 @@ def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = Fal
     )
 
 
-def _assemble(live: Live, provider: NvmlProvider, files: Lane, ledger: Ledger, stat: Stat) -> Agent:
+def _assemble(
+    live: Live,
+    provider: NvmlProvider,
+    files: Lane,
+    ledger: Ledger,
+    *,
+    stat: Stat,
+    configuration: Configuration | None,
+) -> Agent:
     settings = live.settings.value
     paths = settings.paths
     keeper = _keeper(settings, provider)
@@ -168,6 +180,7 @@ def _assemble(live: Live, provider: NvmlProvider, files: Lane, ledger: Ledger, s
         names=lambda: keeper.names,
         counts=dict,
     )
+    reloader = Reloader(configuration, live, keeper.inventory) if configuration else None
     agent = Agent(
         live=live,
         keeper=keeper,
@@ -178,6 +191,7 @@ def _assemble(live: Live, provider: NvmlProvider, files: Lane, ledger: Ledger, s
         limits=limits,
         plugins=plugins.plugins if plugins else {},
         supervisor=supervisor,
+        reloader=reloader,
     )
     over_tcp = [StatusServer(agent.status, view, settings.http_address)] if settings.http_address else []
     for name, run in (
@@ -190,6 +204,7 @@ def _assemble(live: Live, provider: NvmlProvider, files: Lane, ledger: Ledger, s
         ("ledger", ledger.run),
         ("limits", limits.run),
         *((("resources", plugins.run),) if plugins else ()),
+        *((("configuration", reloader.run),) if reloader else ()),
     ):
         supervisor.add(name, run)
     return agent

@@ -4,6 +4,7 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ from node_agent.errors import DriverUnavailable
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from node_agent.config.resolve import Sources
     from node_agent.config.settings import Settings
     from node_agent.model.inventory import Inventory
 
@@ -51,30 +53,69 @@ def node_options(command: Command) -> Command:
     return file(profile(command))
 
 
+config_dir = click.option(
+    "--config-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Named configurations, such as a mounted ConfigMap; the label of the node chooses one.",
+)
+
+
 @contextmanager
 def chosen_node(
-    config: Path | None, simulate: str | None, flags: Mapping[str, object], *, serves: bool = False
+    config: Path | None, simulate: str | None, flags: Mapping[str, object]
 ) -> "Iterator[tuple[Settings, Callable[[Path], Any]]]":
-    """The settings for the chosen node and how to look at its device nodes; a simulated one lives with the block.
+    """The settings for the chosen node and how to look at its device nodes; a simulated one lives with the block."""
+    with chosen_sources(config, simulate, flags) as (sources, stat):
+        yield sources.resolve(asked_label(sources)).settings, stat
+
+
+def asked_label(sources: "Sources") -> str | None:
+    """The node's label that chooses among named configurations; None where there is none, or nobody to ask."""
+    import asyncio
+
+    from node_agent.agent.label import node_label
+    from node_agent.kit import logs
+
+    async def ask() -> str | None:
+        async with node_label(sources) as label:
+            return label.value
+
+    if sources.named is None:
+        return None
+    logs.configure("critical")
+    return asyncio.run(ask())
+
+
+@contextmanager
+def chosen_sources(
+    config: Path | None,
+    simulate: str | None,
+    flags: Mapping[str, object],
+    *,
+    folder: Path | None = None,
+    serves: bool = False,
+) -> "Iterator[tuple[Sources, Callable[[Path], Any]]]":
+    """Where the settings of the chosen node come from, and how to look at its device nodes.
 
     Where the command ``serves``, faults for a simulated node are taken from a socket in the run folder.
     """
     import os
 
-    from node_agent.config.resolve import resolve
+    from node_agent.config.resolve import sources as sources_of
 
     with ExitStack() as opened:
         if simulate is None:
-            yield resolve(config, os.environ, flags).settings, os.stat
+            yield sources_of(config, os.environ, flags, folder), os.stat
             return
         from node_agent.cli.simulated import simulation
 
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="node-agent-", dir="/tmp")))
-        node = opened.enter_context(simulation(simulate, folder))
-        settings = resolve(config, os.environ, {**node.flags, **flags}).settings
+        place = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="node-agent-", dir="/tmp")))
+        node = opened.enter_context(simulation(simulate, place))
+        sources = sources_of(config, os.environ, {**node.flags, **flags}, folder)
         if serves:
-            opened.enter_context(node.controlled(settings.paths.run_dir / "simulate.sock"))
-        yield settings, node.stat
+            run_dir = replace(sources, named=None).resolve().settings.paths.run_dir
+            opened.enter_context(node.controlled(run_dir / "simulate.sock"))
+        yield sources, node.stat
 
 
 def look(settings: "Settings") -> "Inventory":

@@ -1,7 +1,10 @@
-"""From the sources to the settings: command line over environment over file over defaults, and no mistake passes."""
+"""From the sources to the settings, and no mistake passes.
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+Command line over environment over the named configuration of the node over file over defaults.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
@@ -9,11 +12,13 @@ import msgspec
 
 from node_agent.config.check import Problem, problems
 from node_agent.config.file import File
+from node_agent.config.named import Named, named_in
 from node_agent.config.notices import flat, notices
 from node_agent.config.rules import broken_rules
 from node_agent.config.settings import Settings, settings
 from node_agent.config.sources import Layer, from_document, from_environment, from_file, from_flags, overlay
 from node_agent.errors import ConfigError
+from node_agent.kit.unix import identity
 
 DEFAULT = "default"
 # More at once help nobody, and a hostile file could have twenty thousand.
@@ -24,25 +29,84 @@ PROBLEMS_SHOWN = 50
 class Resolved:
     """The settings in force, each value of the file's form and where it came from, and what the operator should know.
 
-    ``values`` and ``origin`` have every key by its dotted path.
+    ``values`` and ``origin`` have every key by its dotted path. ``documents`` are the texts that it was made of, by
+    what to call them; ``said`` is what these say, on top of each other.
     """
 
     settings: Settings
     values: Mapping[str, object]
     origin: Mapping[str, str]
     notices: tuple[str, ...] = ()
+    documents: tuple[str, ...] = ()
+    said: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sources:
+    """Where the configuration comes from. ``flags`` are the command line's values by dotted path, None if not given."""
+
+    file: Path | None = None
+    named: Named | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, object] = field(default_factory=dict)
+
+    def resolve(self, label: str | None = None) -> Resolved:
+        """Put the configuration together for a node with this label.
+
+        Raises:
+            ConfigError: names every problem with its path, where the value came from, and what would be valid.
+        """
+        documents = [*([from_file(self.file)] if self.file else []), *self._chosen(label)]
+        return _resolved(documents, self.environment, self.flags)
+
+    def _chosen(self, label: str | None) -> Iterator[Layer]:
+        if self.named is None:
+            return
+        choice, path = self.named.chosen(label)
+        if path is not None:
+            name = f"{self.named.folder / choice.name}, chosen by {choice.reason}"
+            yield replace(from_file(path), origin=name)
+
+    def identity(self) -> Hashable:
+        """Another one when what would be read may be another: the files' identities, without reading them."""
+        files = [self.file] if self.file else []
+        if self.named is not None:
+            files += self.named.watched
+        return tuple((path, identity(path)) for path in files)
+
+    @property
+    def has_documents(self) -> bool:
+        return self.file is not None or self.named is not None
+
+    @property
+    def bare(self) -> "Sources":
+        """What can be relied on whatever the documents say: environment and command line."""
+        return replace(self, file=None, named=None)
+
+
+def sources(
+    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object], folder: Path | None = None
+) -> Sources:
+    """The sources of an agent: the variables name a file and a folder where the command line does not.
+
+    Raises:
+        ConfigError: a variable that says how to choose cannot be understood.
+    """
+    return Sources(
+        file=file or (Path(environment["CONFIG_FILE"]) if environment.get("CONFIG_FILE") else None),
+        named=named_in(folder, environment),
+        environment=environment,
+        flags=flags,
+    )
 
 
 def resolve(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object]) -> Resolved:
-    """Put the configuration together. ``flags`` are the command line's values by dotted path, None where not given.
+    """Put the configuration of a node without label together. Raises ConfigError."""
+    return sources(file, environment, flags).resolve()
 
-    The variable ``CONFIG_FILE`` names the file where ``file`` is None.
 
-    Raises:
-        ConfigError: names every problem with its path, where the value came from, and what would be valid.
-    """
-    named = file or (Path(environment["CONFIG_FILE"]) if environment.get("CONFIG_FILE") else None)
-    layers = [*([from_file(named)] if named else []), *from_environment(environment), from_flags(flags)]
+def _resolved(documents: list[Layer], environment: Mapping[str, str], flags: Mapping[str, object]) -> Resolved:
+    layers = [*documents, *from_environment(environment), from_flags(flags)]
     found = list(islice(_layer_problems(layers), PROBLEMS_SHOWN))
     if found:
         raise ConfigError(_complaint(found))
@@ -57,6 +121,8 @@ def resolve(file: Path | None, environment: Mapping[str, str], flags: Mapping[st
         values=values,
         origin={path: origins.get(path, DEFAULT) for path in values},
         notices=tuple(notices(content, environment)),
+        documents=tuple(layer.origin for layer in documents),
+        said=overlay(documents)[0],
     )
 
 

@@ -126,4 +126,9 @@ def configure(level: str = "info", form: str = "text", stream: IO[str] | None = 
     target = logging.StreamHandler(stream or sys.stderr)
     target.setFormatter({"text": _Text, "json": _Json}[form]())
     logging.basicConfig(level=logging.WARNING, handlers=[target], force=True)
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Say more or less from now on, of the agent's own lines."""
     logging.getLogger("node_agent").setLevel(level.upper())

@@ -58,6 +58,22 @@ class CdiStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     trouble: str | None = None
 
 
+class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The configuration in force: its source, how many there were, and ``since`` when, in wall-clock seconds.
+
+    ``trouble`` says why the newest is not in force, ``refused`` how many were not. ``waits`` are devices that it takes
+    away once no pod holds them, ``after_restart`` keys that only a new start puts in force.
+    """
+
+    source: str
+    generation: int
+    since: float
+    trouble: str | None = None
+    refused: int = 0
+    waits: tuple[str, ...] = ()
+    after_restart: tuple[str, ...] = ()
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole document. ``trouble`` lists what keeps the agent from its work; none where it is ready."""
 
@@ -72,6 +88,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     missing: tuple[MissingStatus, ...] = ()
     resources: tuple[ResourceStatus, ...] = ()
     cdi: CdiStatus | None = None
+    config: ConfigStatus | None = None
     services: tuple[ServiceStatus, ...] = ()
 
     @property
@@ -105,6 +122,7 @@ def status(
     cdi: CdiStatus | None,
     services: Sequence[ServiceStatus],
     stalled: str | None,
+    config: ConfigStatus | None = None,
 ) -> Status:
     """Put the document together; ``stalled`` says what the driver hangs in, if it does."""
     return Status(
@@ -119,6 +137,7 @@ def status(
         missing=missing_gpus(inventory),
         resources=tuple(resources),
         cdi=cdi,
+        config=config,
         services=tuple(services),
     )
 

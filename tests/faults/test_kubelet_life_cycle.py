@@ -13,7 +13,7 @@ from pathlib import Path
 
 from node_agent.allocation.custody import Custody
 from node_agent.allocation.grants import Door
-from node_agent.cli.run import work
+from node_agent.cli.run import serve, work
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.hardware.simulated.placeholders import stat
 from node_agent.kit.tasks import running
@@ -104,7 +104,7 @@ async def test_an_agent_that_is_not_let_in_ends_when_it_is_told(h200: Place) -> 
     hanging = Custody(h200.settings.paths.state_dir / "ledger.json.lock")
     hanging.enter()
     async with h200.kubelet.running():
-        async with running(work(h200.settings, stat)) as waiting:
+        async with running(work(serve(h200.settings, stat))) as waiting:
             await until(lambda: hanging.asked)
             os.kill(os.getpid(), signal.SIGTERM)
             await until(waiting.done)
