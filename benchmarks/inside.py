@@ -1,7 +1,7 @@
 """The agent in this process, on a simulated node, beside an embedded kubelet; and what a look at such a node needs."""
 
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,8 @@ from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
+
+NOTHING_MORE: Mapping[str, object] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -47,8 +49,8 @@ def folder() -> Iterator[Path]:
 
 
 @contextmanager
-def simulated(profile: str) -> Iterator[Node]:
-    """A simulated node in the place of the real one while the block runs."""
+def simulated(profile: str, more: Mapping[str, object] = NOTHING_MORE) -> Iterator[Node]:
+    """A simulated node in the place of the real one while the block runs; ``more`` are settings by their keys."""
     with folder() as place, simulation(profile, place / "node") as node:
         flags = {
             **node.flags,
@@ -57,14 +59,15 @@ def simulated(profile: str) -> Iterator[Node]:
             "agent.paths.stateDir": str(place / "state"),
             "agent.paths.runDir": str(place / "run"),
             "agent.health.probeInterval": "1s",
+            **more,
         }
         yield Node(simulation=node, settings=resolve(file=None, environment={}, flags=flags).settings, folder=place)
 
 
 @asynccontextmanager
-async def at_work(profile: str) -> AsyncIterator[World]:
-    """The agent on a simulated node, registered, with all of its GPUs allocatable."""
-    with simulated(profile) as node:
+async def at_work(profile: str, more: Mapping[str, object] = NOTHING_MORE) -> AsyncIterator[World]:
+    """The agent on a simulated node, registered, with all of its GPUs allocatable; ``more`` as for ``simulated``."""
+    with simulated(profile, more) as node:
         kubelet = EmbeddedKubelet(node.settings.paths.kubelet_dir / "device-plugins")
         async with kubelet.running(), built(node.settings, node.simulation.stat) as agent, running(agent.run()):
             await kubelet.until(GPU_RESOURCE, allocatable=len(node.simulation.node.profile.gpus))

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,13 +110,17 @@ class Stand:
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[Process]:
         """``node-agent run`` on a simulated node, from its registration on; afterwards the kubelet has forgotten it."""
-        file = self.folder / "config.yaml"
-        file.write_text(CONFIGURATION.format(self.folder))
-        program = str(Path(sys.executable).with_name("node-agent"))
-        async with self.started([program, "run", "--simulate", PROFILE, "--config", str(file)]) as process:
+        async with self.agent_on(PROFILE) as process:
             await self.kubelet.until(GPU_RESOURCE, allocatable=GPUS, timeout=30.0)
             yield process
         await self.kubelet.until(GPU_RESOURCE, allocatable=0)
+
+    def agent_on(self, profile: str) -> AbstractAsyncContextManager[Process]:
+        """``node-agent run`` on a simulated node, a name or a file, from its first instruction on."""
+        file = self.folder / "config.yaml"
+        file.write_text(CONFIGURATION.format(self.folder))
+        program = str(Path(sys.executable).with_name("node-agent"))
+        return self.started([program, "run", "--simulate", profile, "--config", str(file)])
 
     @asynccontextmanager
     async def started(self, command: Sequence[str]) -> AsyncIterator[Process]:

@@ -4,28 +4,53 @@ import asyncio
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+
+import yaml
 
 from benchmarks.floors import BARE_SERVER, NVML_PASS, nvml_pass, plugin_at
 from benchmarks.inside import simulated
 from benchmarks.measure import Effort, Figure, Floor, Target, Unit, single, timed
 from benchmarks.process import PROFILE, Process, Stand, stand
 from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.hardware import simulated as simulated_node
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 
 # What a start leaves to do, such as first probes, is done by then.
 SETTLE_SECONDS = 3.0
 
+PROFILES = Path(simulated_node.__file__).parent / "profiles"
+# The smallest MIG device of the profile's GPUs, and how many of it fit on one.
+INSTANCE, INSTANCES = "1g.18gb", 7
+
 MEMORY_TARGET, IDLE_TARGET = Target(limit=72 * 2**20), Target(limit=0.15)
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
-    async with stand() as place, _bare_server(place) as bare, place.agent() as agent:
-        await asyncio.sleep(SETTLE_SECONDS)
-        return [
-            *_sizes(agent, bare),
-            await _idle(agent, effort.pick(full=30, quick=6)),
-            *await _after_calls(place, agent, effort.pick(full=10_000, quick=2_000)),
-        ]
+    seconds = effort.pick(full=30, quick=6)
+    async with stand() as place:
+        async with _bare_server(place) as bare, place.agent() as agent:
+            await asyncio.sleep(SETTLE_SECONDS)
+            figures = [
+                *_sizes(agent, bare),
+                await _idle("processor time in an idle minute", agent, PROFILE, seconds, IDLE_TARGET),
+                *await _after_calls(place, agent, effort.pick(full=10_000, quick=2_000)),
+            ]
+        partitioned = _partitioned(place.folder)
+        async with place.agent_on(partitioned) as agent:
+            await asyncio.sleep(2 * SETTLE_SECONDS)
+            name = f"  the same with {INSTANCES} MIG devices on each GPU"
+            return [*figures, await _idle(name, agent, partitioned, seconds)]
+
+
+def _partitioned(folder: Path) -> str:
+    """The profile of the same node with each of its GPUs cut to the smallest MIG devices."""
+    profile = yaml.safe_load((PROFILES / f"{PROFILE}.yaml").read_text())
+    for gpu in profile["gpus"]:
+        gpu["mig"] = [f"{INSTANCE}@{place}" for place in range(INSTANCES)]
+    file = folder / "partitioned.yaml"
+    file.write_text(yaml.safe_dump(profile))
+    return str(file)
 
 
 @asynccontextmanager
@@ -48,15 +73,15 @@ def _sizes(agent: Process, bare: Process) -> list[Figure]:
     ]
 
 
-async def _idle(agent: Process, seconds: float) -> Figure:
+async def _idle(name: str, agent: Process, profile: str, seconds: float, target: Target | None = None) -> Figure:
     """Processor time in a minute without calls and events; the floor is one look at all GPUs."""
-    with simulated(PROFILE) as node:
+    with simulated(profile) as node:
         async with nvml_pass(node.settings) as look:
             floor = Floor(name=NVML_PASS, median=min([await timed(look) for _ in range(20)]))
     before, began = agent.cpu_seconds, agent.age
     await asyncio.sleep(seconds)
     used = (agent.cpu_seconds - before) / (agent.age - began) * 60
-    return single("processor time in an idle minute", used, Unit.SECONDS, floor, IDLE_TARGET)
+    return single(name, used, Unit.SECONDS, floor, target)
 
 
 async def _after_calls(place: Stand, agent: Process, calls: int) -> Sequence[Figure]:

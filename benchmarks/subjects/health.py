@@ -1,31 +1,74 @@
-"""From an Xid in NVML to the list without the GPU at the kubelet."""
+"""From an Xid in NVML to the list without the GPU at the kubelet, and to the slice with the taint at the API server."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from benchmarks.floors import EMPTY_CALL, parrot
-from benchmarks.inside import World, at_work
-from benchmarks.measure import Effort, Figure, Target, figure, in_turns
+from benchmarks.inside import World, at_work, folder
+from benchmarks.measure import Effort, Figure, Step, Target, figure, in_turns
 from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.kube.resources import NODES, RESOURCE_SLICES
 from node_agent.model.gpu import GpuUuid
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
+from tests.fakes.api_server import ApiServer
 
 XID = 48  # an uncorrectable memory error
 TARGET = Target(limit=0.003)
+NODE, PROFILE, CALLS = "n0", "h200-8", 8
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
-    async with at_work("h200-8") as world, parrot(world.node.folder / "parrot.sock") as floor:
-        turns = await in_turns(
-            lambda: _break_one(world),
-            lambda: floor.Allocate(wire.AllocateRequest()),
-            rounds=effort.pick(full=12, quick=2),
-            calls=8,
-            between=lambda: _mend_all(world),
+    rounds = effort.pick(full=16, quick=2)
+    async with at_work(PROFILE) as world, _an_empty_call(world) as floor:
+        at_kubelet = await in_turns(
+            lambda: _listed_without(world), floor, rounds=rounds, calls=CALLS, between=lambda: _mend_all(world)
         )
-    return [figure("Xid in NVML → message at the kubelet", turns, EMPTY_CALL, TARGET)]
+    async with _publishing() as (world, server), _an_empty_call(world) as floor:
+        at_server = await in_turns(
+            lambda: _tainted(world, server),
+            floor,
+            rounds=rounds,
+            calls=CALLS,
+            between=lambda: _untainted(world, server),
+        )
+    return [
+        figure("Xid in NVML → message at the kubelet", at_kubelet, EMPTY_CALL, TARGET),
+        figure("Xid in NVML → taint at the API server", at_server, EMPTY_CALL),
+    ]
 
 
-async def _break_one(world: World) -> None:
+@asynccontextmanager
+async def _an_empty_call(world: World) -> AsyncIterator[Step]:
+    async with parrot(world.node.folder / "parrot.sock") as stub:
+        yield lambda: stub.Allocate(wire.AllocateRequest())
+
+
+@asynccontextmanager
+async def _publishing() -> AsyncIterator[tuple[World, ApiServer]]:
+    """An agent that publishes its GPUs at an API server in this process as well, once they are all there."""
+    with folder() as place:
+        async with ApiServer() as server:
+            server.put(NODES, {"metadata": {"name": NODE}})
+            file = place / "kubeconfig"
+            file.write_text(json.dumps(_kubeconfig(server.url)))
+            more = {"agent.kubeconfig": str(file), "agent.nodeName": NODE, "agent.frontDoors.dra": True}
+            async with at_work(PROFILE, more) as world:
+                await server.until(lambda: server.objects(RESOURCE_SLICES) and not _taints(server))
+                yield world, server
+
+
+def _kubeconfig(url: str) -> dict[str, object]:
+    return {
+        "current-context": "it",
+        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+        "clusters": [{"name": "it", "cluster": {"server": url}}],
+        "users": [{"name": "it", "user": {}}],
+    }
+
+
+async def _listed_without(world: World) -> None:
+    """Break a GPU, and see it leave the kubelet's list."""
     healthy = world.kubelet.view(GPU_RESOURCE).healthy
     world.node.simulation.node.faults.xid(min(healthy), XID)
     await world.kubelet.until(GPU_RESOURCE, allocatable=len(healthy) - 1)
@@ -35,4 +78,22 @@ async def _mend_all(world: World) -> None:
     gpus: Sequence[GpuUuid] = list(world.agent.keeper.inventory.value.by_uuid)
     for gpu in gpus:
         world.node.simulation.node.faults.restore(gpu)
-    await world.kubelet.until(GPU_RESOURCE, allocatable=len(gpus))
+    await world.kubelet.until(GPU_RESOURCE, allocatable=len(gpus), timeout=30.0)
+
+
+async def _tainted(world: World, server: ApiServer) -> None:
+    """Break a GPU, and see its taint at the API server."""
+    before = _taints(server)
+    world.node.simulation.node.faults.xid(min(world.kubelet.view(GPU_RESOURCE).healthy), XID)
+    await server.until(lambda: _taints(server) > before)
+
+
+async def _untainted(world: World, server: ApiServer) -> None:
+    await _mend_all(world)
+    await server.until(lambda: not _taints(server))
+
+
+def _taints(server: ApiServer) -> int:
+    """How many of the published devices have a taint."""
+    slices = server.objects(RESOURCE_SLICES)
+    return sum("taints" in device for one in slices for device in one["spec"].get("devices", ()))
