@@ -60,10 +60,13 @@ def start(
     shareable: str = "",
     name: str = "agent",
     run_dir: str = "/run/gpu-node-agent",
+    state_dir: str = "/var/lib/gpu-node-agent",
+    health: Object | None = None,
 ) -> Program:
     """Start the agent with its service account's token, bound to a pod of this node as a DaemonSet's is.
 
-    A second agent beside a first has its own ``run_dir``, as each pod has.
+    A second agent beside a first has its own ``run_dir``, as each pod has; what an agent has in ``state_dir`` outlives
+    the test.
     """
     manifest = busybox_pod(f"identity-{name}", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE
@@ -75,7 +78,8 @@ def start(
             "frontDoors": {"dra": True, "devicePlugin": device_plugin},
             "dra": {"groups": groups, "metadata": True},
             "devices": {"shareable": [shareable] if shareable else []},
-            "paths": {"runDir": run_dir},
+            "paths": {"runDir": run_dir, "stateDir": state_dir},
+            "health": health or {},
         }
     }
     agent = agents.launch(node, settings, name=name)

@@ -1,0 +1,178 @@
+"""A sick GPU on a real node: what pods, scheduler and operators see of it, and how it comes back."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.node import agent as agents
+from tests.node.rig.api import Api, ApiError, Object
+from tests.node.rig.node import RealNode
+from tests.node.rig.pods import busybox_pod
+from tests.node.rig.program import Program
+from tests.node.rig.waiting import wait_until
+from tests.node.test_claims import DRIVER, NAMESPACE, claim, cluster, devices, pod_with, run, start
+
+__all__ = ["cluster"]
+
+pytestmark = pytest.mark.node
+
+# What is still open at the end of a test is none of the next one's business.
+STATE = "/var/lib/gpu-node-agent-health"
+
+
+@pytest.fixture(autouse=True)
+def no_state(real_node: RealNode) -> Iterator[None]:
+    real_node.machine.run(["rm", "-rf", STATE])
+    yield
+
+
+def begin(node: RealNode, *, name: str = "agent", health: Object | None = None) -> Program:
+    agent = start(node, name=name, state_dir=STATE, health=health)
+    agents.offered(node, 8)
+    return agent
+
+
+def break_gpu(node: RealNode, name: str) -> None:
+    agents.simulate(node, "xid", "--gpu", name, "--code", "79")
+
+
+def mend_gpu(node: RealNode, name: str) -> None:
+    agents.simulate(node, "restore-gpu", "--gpu", name)
+
+
+def effects(node: RealNode, name: str) -> set[str]:
+    """The effects of the taints of a device that are about its health."""
+    taints = devices(node)[name].get("taints", [])
+    return {taint["effect"] for taint in taints if taint["key"] == f"{DRIVER}/xid"}
+
+
+def condition(node: RealNode) -> Object:
+    conditions: list[Object] = node.read()["status"]["conditions"]
+    return next((one for one in conditions if one["type"] == "GPUHealthy"), {})
+
+
+def await_condition(node: RealNode, status: str) -> Object:
+    wait_until(f"GPUHealthy is {status}", lambda: condition(node).get("status") == status, timeout=15)
+    return condition(node)
+
+
+def reported(node: RealNode, beginning: str) -> bool:
+    return any(event.startswith(beginning) for event in node.pods.events(node.name, kind="Node"))
+
+
+def health_of(node: RealNode, pod: str) -> list[Object]:
+    """What the pod's status says of its devices."""
+    (status,) = node.api.get("Pod", pod)["status"]["containerStatuses"]
+    return [entry for one in status.get("allocatedResourcesStatus", []) for entry in one.get("resources", [])]
+
+
+def await_health(node: RealNode, pod: str, health: str) -> Object:
+    def told() -> Object | None:
+        return next((entry for entry in health_of(node, pod) if entry.get("health") == health), None)
+
+    found = wait_until(f"the status of pod {pod} says {health}", told, timeout=30)
+    assert found is not None
+    return found
+
+
+def sees(node: RealNode, pod: Object) -> set[str]:
+    """The GPUs whose device nodes a pod has."""
+    return {f"gpu-{path.removeprefix('/dev/nvidia')}" for path in _nodes(node, pod)}
+
+
+def _nodes(node: RealNode, pod: Object) -> list[str]:
+    return node.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()
+
+
+def test_a_gpu_that_breaks_under_a_pod_with_limits_is_kept_from_others_and_comes_back(cluster: RealNode) -> None:
+    begin(cluster)
+    first, other = (cluster.pods.run(agents.gpu_pod(name, 1)) for name in ("first", "other"))
+    (sick,) = sees(cluster, first)
+    before = cluster.pods.container_id(first), cluster.pods.container_id(other)
+    await_condition(cluster, "True")
+
+    break_gpu(cluster, sick)
+
+    agents.offered(cluster, 7)
+    wait_until("the device is tainted", lambda: effects(cluster, sick) == {"NoSchedule"}, timeout=10)
+    await_health(cluster, "first", "Unhealthy")
+    assert f"{sick} withdrawn: " in await_condition(cluster, "False")["message"]
+    wait_until("an Event tells it", lambda: reported(cluster, f"GPUWithdrawn: {sick} ("), timeout=15)
+
+    _, six = run(cluster, "six", 6)
+    assert sick not in six
+    cluster.api.create(agents.gpu_pod("one-more", 1))
+    assert agents.GPU in cluster.pods.why_pending("one-more")
+    assert {entry.get("health") for entry in health_of(cluster, "other")} == {"Healthy"}
+    assert (cluster.pods.container_id(first), cluster.pods.container_id(other)) == before
+
+    cluster.api.delete("Pod", "first")
+    mend_gpu(cluster, sick)
+    cluster.pods.wait("one-more", timeout=60)
+    assert sees(cluster, cluster.api.get("Pod", "one-more")) == {sick}
+    wait_until("the taint is gone", lambda: not effects(cluster, sick), timeout=10)
+    assert await_condition(cluster, "True")["reason"] == "AllGPUsHealthy"
+    wait_until("an Event tells it", lambda: reported(cluster, f"GPURestored: {sick} ("), timeout=15)
+
+
+def test_a_gpu_that_breaks_under_a_claim_is_kept_from_others_and_the_pod_is_told_why(cluster: RealNode) -> None:
+    begin(cluster)
+    pod, (sick,) = run(cluster, "held", 1)
+    other, _ = run(cluster, "beside", 1)
+    before = cluster.pods.container_id(pod), cluster.pods.container_id(other)
+
+    break_gpu(cluster, sick)
+
+    wait_until("the device is tainted", lambda: effects(cluster, sick) == {"NoSchedule"}, timeout=10)
+    assert "Xid 79" in await_health(cluster, "held", "Unhealthy").get("message", "")
+    _, six = run(cluster, "six", 6)
+    assert sick not in six
+    cluster.api.create(claim("one-more"))
+    cluster.api.create(pod_with("one-more", "one-more"))
+    assert "cannot allocate all claims" in cluster.pods.why_pending("one-more")
+    assert {entry.get("health") for entry in health_of(cluster, "beside")} == {"Healthy"}
+    assert (cluster.pods.container_id(pod), cluster.pods.container_id(other)) == before
+
+    mend_gpu(cluster, sick)
+    await_health(cluster, "held", "Healthy")
+    wait_until("the taint is gone", lambda: not effects(cluster, sick), timeout=10)
+    for name in ("held", "beside", "six", "one-more"):
+        cluster.api.delete("Pod", name)
+        cluster.pods.wait_gone(name)
+        cluster.api.delete("ResourceClaim", name)
+    agents.offered(cluster, 8)
+
+
+def test_the_condition_of_the_node_stands_beside_the_kubelets(cluster: RealNode) -> None:
+    begin(cluster)
+    await_condition(cluster, "True")
+    types = {one["type"] for one in cluster.read()["status"]["conditions"]}
+    assert {"Ready", "MemoryPressure", "GPUHealthy"} <= types
+    managers = {
+        entry["manager"]
+        for entry in cluster.read()["metadata"]["managedFields"]
+        if 'k:{"type":"GPUHealthy"}' in entry["fieldsV1"].get("f:status", {}).get("f:conditions", {})
+    }
+    assert managers == {"gpu-node-agent"}
+
+
+def test_the_agents_token_writes_the_condition_of_its_own_node_and_of_no_other(cluster: RealNode) -> None:
+    cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}})
+    manifest = busybox_pod("identity", serviceAccountName="gpu-node-agent")
+    manifest["metadata"]["namespace"] = NAMESPACE
+    identity = cluster.pods.run(manifest)
+    api = Api(cluster.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity))
+    change = {"status": {"conditions": [{"type": "GPUHealthy", "status": "True"}]}}
+
+    def allowed() -> bool:
+        """The policy takes a moment to be in force."""
+        try:
+            api.patch("Node", "other", change, subresource="status")
+        except ApiError as error:
+            assert "must not touch the nodes of node other" in str(error)
+            return False
+        return True
+
+    wait_until("the policy is in force", lambda: not allowed(), timeout=20)
+    api.patch("Node", cluster.name, change, subresource="status")
+    assert condition(cluster)["status"] == "True"
