@@ -3,6 +3,7 @@
 ``python -m tools.documents`` checks; ``--write`` writes the generated pages anew.
 """
 
+import json
 import re
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import click
 
 from node_agent.cli.main import cli
+from node_agent.config.schema import schema
 from node_agent.health.xids import Xid, catalogue, xid
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,6 +72,11 @@ def _row(number: str, known: Xid) -> str:
     return f"| {number} | {known.name} | {known.scope} | {known.action} | {known.clears} |"
 
 
+def config_schema() -> str:
+    """The JSON schema of the configuration file."""
+    return json.dumps(schema(), indent=2) + "\n"
+
+
 def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
     """A command and all below it, with their full names."""
     yield name, command
@@ -82,7 +89,11 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
 
 
 # The pages that are made from the code.
-GENERATED = {USER / "commands.md": commands_page, USER / "xids.md": xids_page}
+GENERATED = {
+    USER / "commands.md": commands_page,
+    USER / "xids.md": xids_page,
+    USER / "configuration.schema.json": config_schema,
+}
 
 
 def main() -> None:

@@ -1,12 +1,11 @@
 """``node-agent config``: is a configuration good, and where does each value come from."""
 
-import os
 import sys
 from pathlib import Path
 
 import click
 
-from node_agent.cli.shared import console, plain
+from node_agent.cli.shared import asked_label, chosen_sources, config_dir, config_file, console, plain
 from node_agent.errors import ConfigError
 
 
@@ -16,12 +15,24 @@ def config() -> None:
 
 
 @config.command()
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False, allow_dash=True))
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 def check(file: Path) -> None:
     """Check a configuration FILE (- for standard input) and exit 1 if the agent would refuse it.
 
-    Keys that are valid and not served yet are named too; they do no harm.
+    Of a folder, such as a mounted ConfigMap, every entry is checked. Keys that are valid and not served yet are named
+    too; they do no harm.
     """
+    from node_agent.config.named import Named
+
+    files = list(Named(folder=file).entries.values()) if file.is_dir() else [file]
+    if not files:
+        raise ConfigError(f"{file}: there is no configuration in this folder")
+    # Each of them, also behind one that is bad.
+    if not all([_is_good(one) for one in files]):
+        sys.exit(1)
+
+
+def _is_good(file: Path) -> bool:
     from node_agent.config.resolve import check as problems_of
     from node_agent.config.resolve import resolve
 
@@ -33,24 +44,28 @@ def check(file: Path) -> None:
     for problem in problems:
         click.echo(problem, err=True)
     if problems:
-        sys.exit(1)
+        return False
     if str(file) != "-":
         for notice in resolve(file, {}, {}).notices:
             click.echo(f"note: {notice}")
     click.echo(f"{file} is good")
+    return True
 
 
 @config.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The configuration file."
-)
-def show(file: Path | None) -> None:
-    """Show every value in force and where it comes from: command line, environment, file or default."""
+@config_file
+@config_dir
+@click.option("--label", metavar="NAME", help="As if the node's label said so, instead of asking the API server.")
+def show(config: Path | None, config_dir: Path | None, label: str | None) -> None:
+    """Show every value in force and where it comes from.
+
+    That is the command line, the environment, the named configuration of the node, the file, or the default. A running
+    agent that follows a change has it in force a moment later; `node-agent status` says what it has in force.
+    """
     from rich.table import Table
 
-    from node_agent.config.resolve import resolve
-
-    found = resolve(file, os.environ, {})
+    with chosen_sources(config, None, {}, folder=config_dir) as (sources, _):
+        found = sources.resolve(label or asked_label(sources))
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("key", "value", "source"):
         table.add_column(heading, overflow="fold")
@@ -61,3 +76,13 @@ def show(file: Path | None) -> None:
     out.print(table)
     for notice in found.notices:
         out.print(f"note: {notice}", markup=False)
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON schema of the configuration file, for editors."""
+    import json
+
+    from node_agent.config.schema import schema as schema_of
+
+    click.echo(json.dumps(schema_of(), indent=2))

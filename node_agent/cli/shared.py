@@ -42,15 +42,17 @@ simulation_socket = _socket_option(
 )
 
 
+config_file = click.option(
+    "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The configuration file."
+)
+
+
 def node_options(command: Command) -> Command:
     """The options that say which node to look at, and with which settings."""
-    file = click.option(
-        "--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="The configuration file."
-    )
     profile = click.option(
         "--simulate", metavar="PROFILE", envvar="NODE_AGENT_SIMULATE", help="A simulated node: a name or a YAML file."
     )
-    return file(profile(command))
+    return config_file(profile(command))
 
 
 config_dir = click.option(

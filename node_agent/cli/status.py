@@ -1,6 +1,7 @@
 """``node-agent status``: what the running agent knows and does."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -9,7 +10,7 @@ import msgspec
 from node_agent.cli.shared import agent_socket, console, plain
 from node_agent.errors import NodeAgentError
 from node_agent.kit.http_client import get
-from node_agent.reporting.status import GpuStatus, ResourceStatus, Status
+from node_agent.reporting.status import ConfigStatus, GpuStatus, ResourceStatus, Status
 
 COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red", "evicted": "red"}
 
@@ -87,10 +88,24 @@ def show(found: Status) -> None:
         out.print(_resource_line(resource))
     if found.cdi is not None:
         out.print(f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs")
+    if found.config is not None:
+        for line in _config_lines(found.config):
+            out.print(line)
     for trouble in found.trouble:
         out.print(f"[red]not ready[/red] {plain(trouble)}")
     if found.ready:
         out.print("[green]ready[/green]")
+
+
+def _config_lines(config: ConfigStatus) -> Iterator[str]:
+    """What is in force, and all that is not."""
+    yield f"[bold]configuration[/bold] {plain(config.source)}, number {config.generation} since the start"
+    if config.trouble:
+        yield f"[yellow]refused, the one before stays in force[/yellow] {plain(config.trouble)}"
+    for device in config.waits:
+        yield f"[yellow]waits for the pod that holds it[/yellow] {plain(device)}"
+    if config.after_restart:
+        yield f"[yellow]in force after a restart of the agent[/yellow] {plain(', '.join(config.after_restart))}"
 
 
 def _gpu_row(gpu: GpuStatus) -> list[str]:

@@ -60,16 +60,21 @@ class Named:
         Raises:
             ConfigError: the folder cannot be read, what was asked for is not there, or nothing decides.
         """
-        folder = self.present
+        entries = self.entries
         try:
-            names = sorted(path.name for path in folder.iterdir() if path.is_file() and not path.name.startswith(".."))
-        except OSError as error:
-            raise ConfigError(f"{self.folder}: cannot be read: {error.strerror}") from error
-        try:
-            choice = choose(names, wanted, self)
+            choice = choose(list(entries), wanted, self)
         except ConfigError as error:
             raise ConfigError(f"{self.folder}: {error}") from error
-        return choice, folder / choice.name if choice.name else None
+        return choice, entries.get(choice.name)
+
+    @property
+    def entries(self) -> Mapping[str, Path]:
+        """The files by name, all of one version. Raises ConfigError where the folder cannot be read."""
+        try:
+            files = sorted(path for path in self.present.iterdir() if path.is_file())
+        except OSError as error:
+            raise ConfigError(f"{self.folder}: cannot be read: {error.strerror}") from error
+        return {path.name: path for path in files if not path.name.startswith("..")}
 
 
 def named_in(folder: Path | None, environment: Mapping[str, str]) -> Named | None:

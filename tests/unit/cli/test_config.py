@@ -1,9 +1,11 @@
 """``node-agent config``: which files are refused and why, and where the values in force come from."""
 
+import json
 from pathlib import Path
 
 import pytest
 
+from tests.fakes.config_map import MountedConfigMap
 from tests.unit.cli.conftest import Run
 
 GOOD = """
@@ -71,8 +73,10 @@ def test_a_file_that_is_not_there_is_one_clear_line(run: Run, folder: Path) -> N
     assert outcome.err == f"node-agent: cannot read {folder}/none.yaml: No such file or directory\n"
 
 
-def test_a_folder_is_no_file(run: Run, folder: Path) -> None:
-    assert run("config", "check", folder).code == 2
+def test_a_folder_without_a_configuration_is_an_error(run: Run, folder: Path) -> None:
+    outcome = run("config", "check", folder)
+    assert outcome.code != 0
+    assert f"{folder}: there is no configuration in this folder" in outcome.err
 
 
 @pytest.mark.parametrize("text", ["[", "a: b: c", "just words", "\x00"])
@@ -128,3 +132,44 @@ def test_a_bad_file_is_refused_with_its_mistakes(run: Run, written: Path) -> Non
 
 def test_a_file_that_is_not_there_cannot_be_shown(run: Run, folder: Path) -> None:
     assert run("config", "show", "--config", folder / "none").code == 2
+
+
+# A folder of named configurations
+
+
+@pytest.fixture
+def mounted(folder: Path) -> MountedConfigMap:
+    return MountedConfigMap(folder / "configs", {"good": GOOD, "default": "version: v1"})
+
+
+def test_every_entry_of_a_folder_is_checked(run: Run, mounted: MountedConfigMap) -> None:
+    assert run("config", "check", mounted.folder).code == 0
+    mounted.write({"good": GOOD, "bad": BAD, "worse": "sharing: ["})
+    outcome = run("config", "check", mounted.folder)
+    assert outcome.code == 1
+    assert [line.rpartition("/")[2] for line in outcome.lines if "is good" in line] == ["good is good"]
+    assert "bad" in outcome.err
+    assert "no valid YAML" in outcome.err
+
+
+def test_the_named_configuration_of_the_node_is_shown_with_what_chose_it(run: Run, mounted: MountedConfigMap) -> None:
+    outcome = run("config", "show", "--config-dir", mounted.folder, "--label", "good")
+    (level,) = [line for line in outcome.lines if line.startswith("agent.log.level")]
+    assert "debug" in level
+    assert "chosen by label nvidia.com/device-plugin.config=good" in outcome.out.replace("\n", " ")
+
+
+def test_without_a_label_the_fallback_is_shown(run: Run, mounted: MountedConfigMap) -> None:
+    outcome = run("config", "show", "--config-dir", mounted.folder)
+    assert (outcome.code, "debug" in outcome.out) == (0, False)
+
+
+def test_a_label_that_names_no_entry_is_an_error_for_people(run: Run, mounted: MountedConfigMap) -> None:
+    outcome = run("config", "show", "--config-dir", mounted.folder, "--label", "god")
+    assert outcome.code != 0
+    assert "there is no such configuration; there is default, good" in outcome.err
+
+
+def test_the_schema_is_printed_as_json(run: Run) -> None:
+    outcome = run("config", "schema")
+    assert json.loads(outcome.out)["$ref"] == "#/$defs/File"

@@ -13,6 +13,7 @@ from node_agent.reporting.health import CauseStatus, MissingStatus
 from node_agent.reporting.server import StatusServer
 from node_agent.reporting.status import (
     CdiStatus,
+    ConfigStatus,
     GpuStatus,
     ResourceStatus,
     ServiceStatus,
@@ -54,6 +55,18 @@ READY = Status(
     resources=(RESOURCE,),
     cdi=CdiStatus(path="/var/run/cdi/a.json", kind="node-agent.gpu.nvidia.com/gpu", devices=2),
     services=(ServiceStatus(name="inventory", condition="running"),),
+)
+CONFIGURED = msgspec.structs.replace(
+    READY,
+    config=ConfigStatus(
+        source="/configs/shared, chosen by label a=b",
+        generation=3,
+        since=1.0,
+        trouble="version: expected v1 [x]",
+        refused=1,
+        waits=("nvidia.com/gpu: GPU-0",),
+        after_restart=("agent.nodeName", "agent.paths"),
+    ),
 )
 TROUBLED = msgspec.structs.replace(READY, trouble=("the driver hangs in nvmlInit for 7 s",))
 
@@ -102,6 +115,18 @@ def test_an_agent_in_trouble_is_shown_with_every_reason(run: Run, path: Path) ->
         outcome = run("status", "--socket", path)
     assert outcome.code == 0
     assert outcome.lines[-1] == "not ready the driver hangs in nvmlInit for 7 s"
+
+
+def test_what_is_not_in_force_of_a_configuration_is_shown_and_the_agent_is_ready(run: Run, path: Path) -> None:
+    with at_work(path, CONFIGURED):
+        lines = run("status", "--socket", path).lines
+    assert lines[-5:] == [
+        "configuration /configs/shared, chosen by label a=b, number 3 since the start",
+        "refused, the one before stays in force version: expected v1 [x]",
+        "waits for the pod that holds it nvidia.com/gpu: GPU-0",
+        "in force after a restart of the agent agent.nodeName, agent.paths",
+        "ready",
+    ]
 
 
 def test_an_agent_that_knows_nothing_yet_is_shown_too(run: Run, path: Path) -> None:
