@@ -2,14 +2,14 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.live import Live
-from node_agent.agent.node_reports import node_reports
+from node_agent.agent.node_reports import Run, node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Supervisor
@@ -71,7 +71,7 @@ async def built(
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
-        for name, run in (await opened.enter_async_context(node_reports(settings, agent.health))).items():
+        for name, run in (await opened.enter_async_context(_node_reports(settings, agent))).items():
             agent.supervisor.add(name, run)
         yield agent
 
@@ -79,6 +79,10 @@ async def built(
 def _recheck(settings: Settings, agent: Agent) -> Recheck:
     listed = partial(allocatable_devices, settings.paths.kubelet_dir / podresources.SOCKET)
     return Recheck(agent.plugins, listed=listed, alone=lambda: agent.ledger.is_alone)
+
+
+def _node_reports(settings: Settings, agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]]:
+    return node_reports(settings, agent.health, agent.reloader.state if agent.reloader else None)
 
 
 def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings:

@@ -43,6 +43,7 @@ class Notice:
     type: str
     reason: str
     note: str
+    action: str = ACTION
 
 
 @dataclass(kw_only=True, slots=True)
@@ -162,7 +163,7 @@ def event(entry: Entry, node: str, node_uid: str) -> Object:
         "type": entry.notice.type,
         "reason": entry.notice.reason,
         "note": entry.notice.note,
-        "action": ACTION,
+        "action": entry.notice.action,
         "eventTime": _micro(entry.first),
         "reportingController": REPORTER,
         "reportingInstance": node[:LONGEST_INSTANCE],

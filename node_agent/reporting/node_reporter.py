@@ -7,13 +7,13 @@ which no change makes shorter, and keeps nobody from work.
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol
 
 from node_agent.errors import AlreadyExists, KubeError, NotFound
 from node_agent.kit.backoff import pauses
-from node_agent.kit.latest import changes
+from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.resources import EVENTS, NODES, Object
@@ -29,7 +29,7 @@ from node_agent.reporting.node_condition import (
     other_owner,
     says,
 )
-from node_agent.reporting.node_events import NAMESPACE, REPORTER, Entry, Outbox, Told, event, series
+from node_agent.reporting.node_events import NAMESPACE, REPORTER, Entry, Notice, Outbox, Told, event, series
 
 # A change is told after this time, with all that follows it meanwhile: a GPU that is just being looked at is no news.
 SETTLE_SECONDS = 0.5
@@ -55,16 +55,25 @@ class Writer(Protocol):
 
 
 class NodeReporter:
-    """A service: has the ``writers`` write what ``view`` shows."""
+    """A service: has the ``writers`` write what ``view`` shows, and what they have to tell of ``more``."""
 
-    def __init__(self, view: HealthView, writers: Sequence[Writer], settle_seconds: float = SETTLE_SECONDS) -> None:
+    def __init__(
+        self,
+        view: HealthView,
+        writers: Sequence[Writer],
+        settle_seconds: float = SETTLE_SECONDS,
+        more: Sequence[Latest[Any]] = (),
+    ) -> None:
         self._view = view
+        self._more = more
         self._patient = [Patient(writer) for writer in writers]
         self._settle_seconds = settle_seconds
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async for _ in changes(*self._view.sources, every=lambda: min(one.pause() for one in self._patient)):
+        async for _ in changes(
+            *self._view.sources, *self._more, every=lambda: min(one.pause() for one in self._patient)
+        ):
             await asyncio.sleep(self._settle_seconds)
             for one in self._patient:
                 await one.write(self._view.document)
@@ -158,20 +167,25 @@ class ConditionWriter:
 
 
 class EventWriter:
-    """Writes Events of what is new in the document; a cause from before ``started``, wall-clock seconds, is not."""
+    """Writes Events of what is new in the document; a cause from before ``started``, wall-clock seconds, is not.
 
-    def __init__(self, client: KubeClient, node: str, started: float) -> None:
+    ``others`` gives what else is new since it was asked last.
+    """
+
+    def __init__(
+        self, client: KubeClient, node: str, started: float, others: Callable[[], Iterable[Notice]] = tuple
+    ) -> None:
         self._client = client
         self._node = node
         self._uid = ""
-        self._told, self._outbox = Told(started), Outbox(node)
+        self._told, self._others, self._outbox = Told(started), others, Outbox(node)
 
     def pause(self) -> float:
         return self._outbox.pause(time.time())
 
     async def write(self, document: HealthDocument) -> None:
         now = time.time()
-        for notice in self._told.notices(document):
+        for notice in (*self._told.notices(document), *self._others()):
             self._outbox.add(notice, now)
         for entry in self._outbox.due(now):
             await self._write(entry)

@@ -2,13 +2,20 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from node_agent.agent.build import built
+from node_agent.agent.node_reports import ConfigNews
+from node_agent.agent.reload import ConfigState, Configuration
+from node_agent.config import watch
+from node_agent.config.resolve import Sources
 from node_agent.config.settings import Settings
+from node_agent.kit.latest import Latest
+from node_agent.kit.tasks import running
 from node_agent.kube.resources import EVENTS, NODES
 from tests.fakes.api_server import ApiServer
 from tests.unit.agent.conftest import Place
@@ -84,3 +91,45 @@ async def test_nothing_runs_where_there_is_nothing_to_tell_or_nobody_to_be_told(
 ) -> None:
     async with ApiServer() as server, built(settings_for(place, server, **flags)) as agent:
         assert [one for one in agent.supervisor.states.value if one == "node reports"] == names
+
+
+# The configuration
+
+
+def test_each_refusal_is_told_once_and_so_is_its_end() -> None:
+    state = Latest(ConfigState(source="/configs/a"))
+    news = ConfigNews(state)
+    assert list(news.notices()) == []
+    state.set(replace(state.value, trouble="version: expected v1", refused=1))
+    (refused,) = news.notices()
+    assert (refused.type, refused.reason) == ("Warning", "GPUConfigurationRefused")
+    assert refused.note == "version: expected v1; /configs/a stays in force"
+    assert list(news.notices()) == []
+    state.set(replace(state.value, trouble="version: is missing", refused=2))
+    assert [notice.note.partition(";")[0] for notice in news.notices()] == ["version: is missing"]
+    state.set(replace(state.value, trouble=None, source="/configs/b"))
+    (again,) = news.notices()
+    assert (again.type, again.reason, again.note) == ("Normal", "GPUConfigurationInForce", "/configs/b")
+    assert list(news.notices()) == []
+
+
+def test_a_long_list_of_mistakes_fits_into_an_event() -> None:
+    news = ConfigNews(Latest(ConfigState(source="/configs/a", trouble="x" * 5000, refused=1)))
+    assert [len(notice.note) for notice in news.notices()] == [1024]
+
+
+async def test_a_refused_configuration_is_an_event_of_the_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    file = place.folder / "config.yaml"
+    file.write_text("version: v1")
+    async with ApiServer() as server:
+        settings = settings_for(place, server)
+        found = Configuration(sources=Sources(file=file), label=Latest(None), first=Sources(file=file).resolve())
+        async with built(settings, place.simulated.stat, found) as agent, running(agent.run()):
+            await until(lambda: status(server) == "True")
+            file.write_text("version: v2")
+            await until(lambda: server.objects(EVENTS))
+            (event,) = server.objects(EVENTS)
+    assert event["reason"] == "GPUConfigurationRefused"
+    assert event["regarding"]["name"] == "node-a"
+    assert event["note"] == f'version: expected v1; got "v2" ({file}); {file} stays in force'
