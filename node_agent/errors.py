@@ -2,6 +2,7 @@
 
 NodeAgentError
 ├── ConfigError               the configuration cannot be used
+│   └── LayoutRefused         a GPU cannot be cut as is wanted
 ├── HardwareError             the driver or a GPU did not answer as it should
 │   ├── DriverUnavailable     no driver, no library, or the two do not fit: nothing can be asked
 │   ├── NotSupported          this GPU or driver does not have what was asked for: neutral, not a fault
@@ -49,6 +50,10 @@ class NodeAgentError(Exception):
 
 class ConfigError(NodeAgentError):
     """The configuration cannot be used; the message names the path of the key."""
+
+
+class LayoutRefused(ConfigError):
+    """A GPU cannot be cut as is wanted; the message says what does not fit."""
 
 
 class HardwareError(NodeAgentError):

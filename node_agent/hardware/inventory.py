@@ -191,6 +191,7 @@ def _gpu(facts: GpuFacts, names: Names, sysfs: Sysfs) -> Gpu:
         nvlink_generation=facts.nvlink_generation,
         power_limit=facts.power_limit,
         device_id=facts.device_id,
+        subsystem_id=facts.subsystem_id,
         serial=facts.serial,
         vbios=facts.vbios,
     )

@@ -43,6 +43,7 @@ class GpuFacts:
     nvlink_generation: int | None = None
     power_limit: int | None = None
     device_id: int | None = None
+    subsystem_id: int | None = None
     serial: str | None = None
     vbios: str | None = None
     failed: Mapping[str, str] = field(default_factory=dict)

@@ -34,7 +34,9 @@ class ComputeCapability:
         return f"{self.major}.{self.minor}"
 
 
-_LEAST = {"index": 0, "minor": 0, "numa_node": 0, "memory": 1, "multiprocessors": 1, "power_limit": 1, "device_id": 0}
+_LEAST = {name: 0 for name in ("index", "minor", "numa_node", "device_id", "subsystem_id")} | {
+    name: 1 for name in ("memory", "multiprocessors", "power_limit")
+}
 
 
 class PartitionMode(StrEnum):
@@ -60,8 +62,9 @@ class Gpu:
     ``pcie_root`` come from sysfs and are None where the platform has none. ``partition_mode`` is None where the GPU
     cannot be partitioned. ``nvlink_domain`` names the NVLink domain over several nodes that the GPU has joined, as
     ``<cluster>.<clique>``: GPUs of one domain reach each other over NVLink whatever node they are in. ``power_limit``
-    is in watts and the one that is set now; ``device_id`` is PCI's; ``addressing_mode`` says in NVML's words (``ATS``,
-    ``HMM``, ``None``) how the GPU shares addresses with the CPU: under ``ATS`` their memories are coherent.
+    is in watts and the one that is set now; ``device_id`` is PCI's, and so is ``subsystem_id``, with its vendor in the
+    lower half; ``addressing_mode`` says in NVML's words (``ATS``, ``HMM``, ``None``) how the GPU shares addresses with
+    the CPU: under ``ATS`` their memories are coherent.
     """
 
     uuid: GpuUuid
@@ -84,6 +87,7 @@ class Gpu:
     nvlink_generation: int | None = None
     power_limit: int | None = None
     device_id: int | None = None
+    subsystem_id: int | None = None
     serial: str | None = None
     vbios: str | None = None
 

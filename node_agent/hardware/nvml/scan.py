@@ -199,6 +199,7 @@ _QUERIES: Mapping[str, Query] = {
     "nvlink_generation": _nvlink_generation,
     "power_limit": lambda calls, handle: calls(pynvml.nvmlDeviceGetPowerManagementLimit, handle) // 1000 or None,
     "device_id": lambda calls, handle: calls(pynvml.nvmlDeviceGetPciInfo, handle).pciDeviceId >> 16,
+    "subsystem_id": lambda calls, handle: calls(pynvml.nvmlDeviceGetPciInfo, handle).pciSubSystemId,
     "serial": lambda calls, handle: calls.text(pynvml.nvmlDeviceGetSerial, handle) or None,
     "vbios": lambda calls, handle: calls.text(pynvml.nvmlDeviceGetVbiosVersion, handle) or None,
 }

@@ -63,6 +63,7 @@ def test_a_gpu_whose_hardware_tells_nothing_more_is_fine() -> None:
         "nvlink_generation",
         "power_limit",
         "device_id",
+        "subsystem_id",
         "serial",
         "vbios",
     ]

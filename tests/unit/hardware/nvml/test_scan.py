@@ -76,6 +76,7 @@ def test_every_fact_of_a_gpu_is_read(session: Session, node: SimulatedNode) -> N
         nvlink_generation=4,
         power_limit=700,
         device_id=0x2335,
+        subsystem_id=0x18BE10DE,
         serial=node.faults.gpu(0).serial,
         vbios="96.00.A5.00.03",
     )
