@@ -8,6 +8,7 @@ from functools import partial
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
+from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.live import Live
 from node_agent.agent.node_reports import Run, node_reports
 from node_agent.agent.plugins import DevicePlugins
@@ -35,8 +36,6 @@ from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.health.board import HealthBoard
-from node_agent.health.verdicts import Policy
-from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -65,7 +64,8 @@ async def built(
         files = opened.enter_context(Lane("files"))
         doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
-        agent = _assemble(Live(settings), provider, files, ledger, stat=stat, configuration=configuration)
+        board = await remembering_board(settings, files)
+        agent = _assemble(Live(settings), provider, files, ledger, board=board, stat=stat, configuration=configuration)
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
@@ -143,23 +143,13 @@ def _assemble(
     files: Lane,
     ledger: Ledger,
     *,
+    board: HealthBoard,
     stat: Stat,
     configuration: Configuration | None,
 ) -> Agent:
     settings = live.settings.value
     paths = settings.paths
     keeper = _keeper(settings, provider)
-    board = HealthBoard()
-    watcher = HealthWatcher(
-        inventory=keeper.inventory,
-        events=provider.events,
-        readings=provider.readings,
-        board=board,
-        policy=Policy(ignored=settings.health.ignored_xids),
-        on_change=keeper.rescan,
-        probe_seconds=settings.health.probe_interval,
-        settle_seconds=settings.health.probe_interval,
-    )
     roots = driver_roots(settings)
     publisher = SpecPublisher(
         inventory=keeper.inventory,
@@ -200,7 +190,9 @@ def _assemble(
     over_tcp = [StatusServer(agent.status, view, settings.http_address)] if settings.http_address else []
     for name, run in (
         ("inventory", keeper.run),
-        ("health", watcher.run),
+        *health_services(
+            settings, board, keeper=keeper, provider=provider, published=publisher.published, files=files
+        ).items(),
         ("cdi", publisher.run),
         ("status", StatusServer(agent.status, view, paths.run_dir / "agent.sock").run),
         ("health service", HealthServer(view, lambda: agent.status().ready, paths.run_dir / "health.sock").run),

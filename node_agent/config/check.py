@@ -64,7 +64,14 @@ def _value_problems(value: object, kind: Any, path: str) -> Iterator[Problem]:
     try:
         msgspec.convert(value, kind)
     except msgspec.ValidationError:
-        yield Problem(path=path, message=f"expected {_expected(kind)}; got {shown(value)}")
+        yield Problem(path=path, message=f"expected {_expected(kind)}; got {shown(value)}{_meant(value, kind)}")
+
+
+def _meant(value: object, kind: Any) -> str:
+    """The nearest of the words that may stand there."""
+    words = [str(word) for one in _alternatives(kind) if get_origin(one) is Literal for word in get_args(one)]
+    near = get_close_matches(str(value).lower(), words, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _join(path: str, key: str) -> str:

@@ -162,12 +162,51 @@ class AgentHttp(Section, frozen=True, kw_only=True):
     ] = ""
 
 
+# Every reason that a rule may be about: all but Xids, which go by number, and that nobody has looked yet.
+CauseName = Literal[
+    "gpu-lost",
+    "query-failed",
+    "recovery-needed",
+    "ecc",
+    "row-remap-failed",
+    "retired-pages",
+    "reset-needed",
+    "nvlink",
+    "fabric",
+    "pcie-degraded",
+    "thermal-throttling",
+    "power-throttling",
+    "device-node-missing",
+    "mps-daemon-dead",
+    "events-failed",
+    "not-monitored",
+]
+
+
+class AgentHealthRule(Section, frozen=True, kw_only=True):
+    """An item of ``agent.health.rules``: what Xids or causes cost, after how many within what time, and what ends it.
+
+    The last rule that covers a trouble decides; a key that is not there leaves to the rules before it.
+    """
+
+    xids: Xids = ()
+    causes: tuple[CauseName, ...] = ()
+    action: Literal["ignore", "count", "degrade", "withdraw", "evict"] | None = None
+    cleared_by: Literal["probe", "recovery", "reset", "operator"] | None = None
+    after: Annotated[int, Meta(ge=1, le=100, description="a whole number from 1 to 100")] = 1
+    within: Interval = "10m"
+
+
 class AgentHealth(Section, frozen=True, kw_only=True):
-    """``agent.health``: an Xid in ``enabledXids`` withdraws its GPU even where ``ignoredXids`` has it."""
+    """``agent.health``: an Xid in ``enabledXids`` withdraws its GPU even where ``ignoredXids`` has it.
+
+    The catalogue of Xids says what each costs. ``rules`` lie over it, and over those what is ignored besides the usual.
+    """
 
     ignored_xids: Xids = USUAL_XIDS
     enabled_xids: Xids = ()
     probe_interval: Interval = "5s"
+    rules: tuple[AgentHealthRule, ...] = ()
 
 
 GpuWord = Annotated[

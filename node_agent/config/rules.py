@@ -31,6 +31,7 @@ def broken_rules(file: File) -> Iterator[Problem]:
     """Every rule that a file breaks although its types are right."""
     yield from _durations(file)
     yield from _agent(file)
+    yield from _health(file)
     yield from _sharing(file)
     for number, rule in enumerate(file.agent.sharing.rules):
         yield from _own_sharing(f"agent.sharing.rules[{number}]", rule)
@@ -43,6 +44,7 @@ def _durations(file: File) -> Iterator[Problem]:
     given = {
         "agent.rescanInterval": file.agent.rescan_interval,
         "agent.health.probeInterval": file.agent.health.probe_interval,
+        **{f"agent.health.rules[{number}].within": rule.within for number, rule in enumerate(file.agent.health.rules)},
     }
     for path, value in given.items():
         if not 1 <= seconds(value) <= 3600:
@@ -55,6 +57,17 @@ def _agent(file: File) -> Iterator[Problem]:
         yield Problem(path="agent.nodeName", message=f"expected the name of a Kubernetes node; got {shown(node)}")
     if address and int(address.rpartition(":")[2]) > 65535:
         yield Problem(path="agent.http.address", message=f"expected a port up to 65535; got {shown(address)}")
+
+
+def _health(file: File) -> Iterator[Problem]:
+    for number, rule in enumerate(file.agent.health.rules):
+        path = f"agent.health.rules[{number}]"
+        if not rule.xids and not rule.causes:
+            yield Problem(path=path, message="is about nothing: give it xids or causes")
+        if rule.action is None and rule.cleared_by is None:
+            yield Problem(path=path, message="says nothing: give it an action or clearedBy")
+        if rule.action is None and rule.after > 1:
+            yield Problem(path=f"{path}.after", message="needs an action, which is what comes after so many")
 
 
 def _sharing(file: File) -> Iterator[Problem]:

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Literal
 
 from node_agent.config.durations import seconds
-from node_agent.config.file import USUAL_XIDS, AgentHealth, File, SharedResources
+from node_agent.config.file import USUAL_XIDS, AgentHealth, AgentHealthRule, File, SharedResources
 from node_agent.config.file import SharingRule as OwnSharingRule
 from node_agent.config.quantities import amount
 from node_agent.config.rules import resource_name, shared_name
+from node_agent.model.health import Reason
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,10 +35,28 @@ class AllBut:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Health:
-    """Xids after which a GPU stays in service, and the seconds between two looks at each GPU."""
+class HealthRule:
+    """What some Xids or reasons cost after being seen ``after`` times ``within`` so many seconds, and what ends it."""
 
-    ignored_xids: Container[int] = frozenset(USUAL_XIDS)
+    xids: Container[int] = frozenset()
+    reasons: frozenset[Reason] = frozenset()
+    action: str | None = None
+    cleared_by: str | None = None
+    after: int = 1
+    within: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Health:
+    """What faults cost; ``probe_interval`` are the seconds between two looks at each GPU.
+
+    Xids that are ignored leave their GPU in service, and the others that are enabled withdraw it where no rule says
+    otherwise.
+    """
+
+    ignored_xids: Container[int] = frozenset()
+    enabled_xids: Container[int] = frozenset()
+    rules: tuple[HealthRule, ...] = ()
     probe_interval: float = 5.0
 
 
@@ -157,7 +176,7 @@ def settings(file: File) -> Settings:
         mps_root=Path(flags.mps_root) if flags.mps_root else None,
         sharing=_sharing(file),
         paths=_paths(file),
-        health=Health(ignored_xids=_ignored(agent.health), probe_interval=seconds(agent.health.probe_interval)),
+        health=_health(agent.health),
         log=Log(level=agent.log.level, form=agent.log.format),
     )
 
@@ -186,12 +205,41 @@ def _strategies(given: str | tuple[str, ...]) -> tuple[str, ...]:
     return strategies
 
 
+def _health(given: AgentHealth) -> Health:
+    return Health(
+        ignored_xids=_ignored(given),
+        enabled_xids=_enabled(given),
+        rules=tuple(_health_rule(rule) for rule in given.rules),
+        probe_interval=seconds(given.probe_interval),
+    )
+
+
+def _health_rule(given: AgentHealthRule) -> HealthRule:
+    return HealthRule(
+        xids=AllBut() if given.xids == "all" else frozenset(given.xids),
+        reasons=frozenset(Reason(cause) for cause in given.causes),
+        action=given.action,
+        cleared_by=given.cleared_by,
+        after=given.after,
+        within=seconds(given.within),
+    )
+
+
 def _ignored(given: AgentHealth) -> Container[int]:
+    """Those that the operator added to the usual ones, which are ignored anyway and may be had back by a rule."""
     if given.enabled_xids == "all":
         return frozenset()
     if given.ignored_xids == "all":
         return AllBut(numbers=frozenset(given.enabled_xids))
-    return frozenset(given.ignored_xids) - frozenset(given.enabled_xids)
+    return frozenset(given.ignored_xids) - frozenset(given.enabled_xids) - frozenset(USUAL_XIDS)
+
+
+def _enabled(given: AgentHealth) -> Container[int]:
+    """Those that the operator named, and of the usual ones those that are not ignored any more."""
+    if given.enabled_xids == "all":
+        return AllBut()
+    kept = USUAL_XIDS if given.ignored_xids == "all" else given.ignored_xids
+    return frozenset(given.enabled_xids) | (frozenset(USUAL_XIDS) - frozenset(kept))
 
 
 def _sharing(file: File) -> Sharing:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from node_agent.dra.slices import Layout, Pool, PoolSettings, laid_out, pool_of, remembered
 from node_agent.dra.taints import Taint, taints_of
@@ -67,5 +67,5 @@ class PoolKeeper:
         causes = (cause for gpu in self._inventory.value.by_uuid for cause in self._health.value.of(gpu).causes)
         return all(cause.reason is not Reason.NOT_PROBED for cause in causes)
 
-    def _taints(self, gpu: GpuUuid) -> frozenset[Taint]:
-        return taints_of(gpu, self._health.value, self._inventory.value, self._withheld.value)
+    def _taints(self, gpus: Collection[GpuUuid]) -> tuple[Taint, ...]:
+        return taints_of(gpus, self._health.value, self._inventory.value, self._withheld.value)

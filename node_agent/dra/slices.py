@@ -21,7 +21,7 @@ For the same reason a name always means the same GPUs: a group is called by the 
 has dropped out keeps its place and its groups, see ``remembered``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -33,7 +33,7 @@ from node_agent.dra.attributes import (
     nvlink_facts,
     shared_capacity,
 )
-from node_agent.dra.taints import Taint, together
+from node_agent.dra.taints import Taint
 from node_agent.model.device import DeviceKind, PublishedDevice
 from node_agent.model.gpu import DeviceName, Gpu, GpuUuid, device_name
 from node_agent.model.inventory import Inventory
@@ -131,8 +131,8 @@ def laid_out(inventory: Inventory, settings: PoolSettings) -> Layout:
     )
 
 
-def pool_of(layout: Layout, taints: Callable[[GpuUuid], Iterable[Taint]]) -> Pool:
-    """The slices that publish a layout while its GPUs have these taints."""
+def pool_of(layout: Layout, taints: Callable[[Collection[GpuUuid]], Iterable[Taint]]) -> Pool:
+    """The slices that publish a layout while devices of these GPUs have these taints."""
     devices = [_tainted(device, taints) for device in layout.devices]
     slices = [
         *_slices("counters", "sharedCounters", layout.counter_sets, SETS_PER_SLICE),
@@ -196,9 +196,9 @@ def _drawing(device: LaidOutDevice, inventory: Inventory, sets: Sequence[Content
     return replace(device, content={**device.content, "consumesCounters": drawn})
 
 
-def _tainted(device: LaidOutDevice, taints: Callable[[GpuUuid], Iterable[Taint]]) -> Content:
-    found = together(taint for gpu in device.published.gpus for taint in taints(gpu))
-    return {**device.content, "taints": [taint.content for taint in found]} if found else device.content
+def _tainted(device: LaidOutDevice, taints: Callable[[Collection[GpuUuid]], Iterable[Taint]]) -> Content:
+    found = [taint.content for taint in taints(device.published.gpus)]
+    return {**device.content, "taints": found} if found else device.content
 
 
 def _slices(kind: str, key: str, items: Sequence[Content], most: int) -> Iterator[SliceSpec]:

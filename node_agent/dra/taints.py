@@ -4,7 +4,7 @@ A device that is out of service stays in its slice under a taint: a claim may ho
 no longer be counted against those that share its hardware.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -47,27 +47,33 @@ class Taint:
 
 
 def taints_of(
-    gpu: GpuUuid, health: HealthReport, inventory: Inventory, withheld: Mapping[GpuUuid, str]
-) -> frozenset[Taint]:
-    """The taints of one GPU. ``withheld`` names GPUs that must not be given out although they are sound, and why."""
-    found = {
+    gpus: Collection[GpuUuid], health: HealthReport, inventory: Inventory, withheld: Mapping[GpuUuid, str]
+) -> tuple[Taint, ...]:
+    """The taints of a device that holds all of these GPUs, in a fixed order; too many are cut to those that matter.
+
+    ``withheld`` names GPUs that must not be given out although they are sound, and why.
+    """
+    found = [
         _taint(cause.reason, _EFFECTS[cause.severity], cause.code)
-        for cause in health.of(gpu).causes
+        for cause in health.of_group(gpus).causes
         if cause.severity in _EFFECTS
-    }
-    if any(missing.uuid == gpu for missing in inventory.missing):
-        found.add(_taint(Reason.LOST if inventory.problem is None else Reason.QUERY_FAILED, Effect.NO_SCHEDULE))
-    if gpu in withheld:
-        found.add(_taint(withheld[gpu], Effect.NO_SCHEDULE))
-    # That nobody has looked yet is worth a word only where nothing else is known.
-    return frozenset(found - {_NOT_PROBED} or found)
+    ]
+    if any(missing.uuid in gpus for missing in inventory.missing):
+        found.append(_taint(Reason.LOST if inventory.problem is None else Reason.QUERY_FAILED, Effect.NO_SCHEDULE))
+    found += [_taint(withheld[gpu], Effect.NO_SCHEDULE) for gpu in gpus if gpu in withheld]
+    # That nobody has looked yet is worth a word only where nothing else keeps claims away.
+    known = [taint for taint in found if taint != _NOT_PROBED]
+    return together(known if any(taint.effect is not Effect.NONE for taint in known) else found)
 
 
 def together(taints: Iterable[Taint]) -> tuple[Taint, ...]:
-    """The taints of all GPUs of one device, in a fixed order; where there are too many, those that only tell go."""
+    """Each taint once, with its worst effect; where there are too many, those that only tell go."""
     weight = list(Effect)
     ordered = sorted(set(taints), key=lambda taint: (weight.index(taint.effect), taint.key, taint.value))
-    return tuple(ordered[:MOST_TAINTS])
+    worst: dict[tuple[str, str], Taint] = {}
+    for taint in ordered:
+        worst.setdefault((taint.key, taint.value), taint)
+    return tuple(worst.values())[:MOST_TAINTS]
 
 
 def _taint(reason: str, effect: Effect, code: int | None = None) -> Taint:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from node_agent.hardware.provider import GpuReadings, RecoveryAction
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Reason
+from node_agent.model.health import Instance, Reason
 
 # A GPU that cannot tell these, although it should, may be sick; whatever else it cannot tell is a gap in the metrics.
 HEALTH_READINGS = frozenset({"recovery_action", "uncorrected_ecc_errors", "row_remap_pending", "row_remap_failed"})
@@ -15,11 +15,18 @@ HEALTH_READINGS = frozenset({"recovery_action", "uncorrected_ecc_errors", "row_r
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One thing that is wrong, confined to the links to ``peers`` where there are any given."""
+    """One thing that is wrong; the fields mean what they mean in ``Cause``, which a policy makes of it."""
 
     reason: Reason
     message: str
+    code: int | None = None
+    instance: Instance | None = None
     peers: frozenset[GpuUuid] | None = None
+
+    @property
+    def key(self) -> tuple[Reason, int | None, Instance | None]:
+        """That of the cause."""
+        return (self.reason, self.code, self.instance)
 
 
 def findings(readings: GpuReadings) -> tuple[Finding, ...]:

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+from itertools import count
 from pathlib import Path
 
 
@@ -37,6 +38,20 @@ def remove(path: Path) -> None:
 def unfinished(folder: Path, pattern: str) -> list[Path]:
     """What ``write_atomic`` has left of files by a glob pattern, where it was killed; or is writing just now."""
     return sorted(folder.glob(f".{pattern}.*"))
+
+
+def keep_aside(path: Path) -> Path:
+    """Keep a damaged file under another name, for people to look at; ``path`` keeps it as well until it is replaced.
+
+    So there is no moment without a file, in which a crash would make a lost one look like one that was never there.
+    Raises OSError where it cannot be kept.
+    """
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    aside = next(name for name in names if not name.exists() or name.samefile(path))
+    if not aside.exists():
+        os.link(path, aside)
+        sync_folder(aside.parent)
+    return aside
 
 
 def sync_folder(folder: Path) -> None:

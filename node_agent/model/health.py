@@ -38,7 +38,6 @@ class Reason(StrEnum):
     POWER = "power-throttling"
     DEVICE_NODE = "device-node-missing"
     MPS = "mps-daemon-dead"
-    FLAPPING = "flapping"
     EVENTS_FAILED = "events-failed"
     NOT_MONITORED = "not-monitored"
     NOT_PROBED = "not-probed"

@@ -70,6 +70,12 @@ class LinkGraph:
         wanted = [pair(a, b) for a, b in combinations(gpus, 2)]
         return LinkGraph(links={ends: self.links[ends] for ends in wanted if ends in self.links})
 
+    def neighbours(self, gpu: GpuUuid) -> frozenset[GpuUuid]:
+        """The GPUs that a GPU has NVLinks to."""
+        return frozenset(
+            other for ends, link in self.links.items() if gpu in ends and link.nvlinks for other in ends - {gpu}
+        )
+
     def island(self, start: GpuUuid) -> frozenset[GpuUuid]:
         """All GPUs that ``start`` reaches over NVLink alone, itself included."""
         seen, frontier = {start}, [start]

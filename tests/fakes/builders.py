@@ -3,9 +3,10 @@
 A node's links are given by pairs of indices; what is not given has no NVLink and the path that ``path_between`` finds.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import combinations
 
+from node_agent.dra.taints import Taint, together
 from node_agent.model.gpu import Gpu, GpuUuid, device_name
 from node_agent.model.inventory import Inventory
 from node_agent.model.links import Link, LinkGraph, PciePath, pair
@@ -139,3 +140,8 @@ def _paired(a: Gpu, b: Gpu) -> PciePath:
     if a.numa_node != b.numa_node:
         return PciePath.SYSTEM
     return PciePath.ONE_SWITCH if a.index // 2 == b.index // 2 else PciePath.HOST_BRIDGE
+
+
+def taints_by_gpu(taints: Mapping[GpuUuid, Iterable[Taint]]) -> Callable[[Collection[GpuUuid]], tuple[Taint, ...]]:
+    """What ``pool_of`` asks, where each device has all taints of its GPUs."""
+    return lambda gpus: together(taint for gpu in gpus for taint in taints.get(gpu, ()))

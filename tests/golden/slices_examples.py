@@ -5,7 +5,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from node_agent.dra.taints import HELD, Effect, Taint
 from node_agent.dra.writes import Attempt, plan, wanted_objects
 from node_agent.kube.resources import RESOURCE_SLICES
 from node_agent.model.gpu import GpuUuid
+from tests.fakes.builders import taints_by_gpu
 from tests.fakes.nodes import inventory_of
 
 FOLDER = Path(__file__).parent / "slices"
@@ -21,10 +22,8 @@ PROFILES = ("h200-8", "gb200-4", "mixed-5", "gb10-1", "none")
 NODE_UID = "6f0a5c3e-0000-4000-8000-000000000001"
 
 
-def published(
-    profile: str, settings: PoolSettings, taints: Callable[[GpuUuid], Iterable[Taint]] = lambda gpu: ()
-) -> Pool:
-    return pool_of(laid_out(inventory_of(profile), settings), taints)
+def published(profile: str, settings: PoolSettings, taints: Mapping[GpuUuid, Iterable[Taint]] | None = None) -> Pool:
+    return pool_of(laid_out(inventory_of(profile), settings), taints_by_gpu(taints or {}))
 
 
 def tainted(profile: str, settings: PoolSettings) -> Pool:
@@ -34,7 +33,7 @@ def tainted(profile: str, settings: PoolSettings) -> Pool:
         gpus[0].uuid: [Taint(key="gpu.nvidia.com/xid", effect=Effect.NO_SCHEDULE, value="79")],
         gpus[2].uuid: [Taint(key=f"gpu.nvidia.com/{HELD}", effect=Effect.NO_SCHEDULE)],
     }
-    return published(profile, settings, lambda gpu: taints.get(gpu, ()))
+    return published(profile, settings, taints)
 
 
 GROUPS = PoolSettings(groups=True)

@@ -78,28 +78,6 @@ def test_log_and_probe_settings_follow_their_keys() -> None:
     assert (found.log.level, found.log.form, found.health.probe_interval) == ("debug", "json", 7.0)
 
 
-@pytest.mark.parametrize(
-    ("ignored", "enabled", "withdraws", "spares"),
-    [
-        (None, None, [48, 74, 79, 95], [13, 31, 43, 45, 68, 109]),
-        ([79], None, [13, 48], [79]),
-        ([], None, [13, 79], []),
-        ("all", None, [], [13, 48, 79, 100_000]),
-        ("all", [79, 48], [48, 79], [13, 100_000]),
-        (None, [13], [13, 79], [31, 43]),
-        ("all", "all", [13, 79], []),
-        (None, "all", [13, 31, 79], []),
-    ],
-)
-def test_xids_are_ignored_as_listed_except_the_enabled_ones(
-    ignored: object, enabled: object, withdraws: list[int], spares: list[int]
-) -> None:
-    given = {"agent.health.ignoredXids": ignored, "agent.health.enabledXids": enabled}
-    found = of({path: value for path, value in given.items() if value is not None}).health.ignored_xids
-    assert not any(xid in found for xid in withdraws)
-    assert all(xid in found for xid in spares)
-
-
 def test_all_but_some_holds_all_but_those() -> None:
     assert 5 not in AllBut(numbers=frozenset({5}))
     assert 6 in AllBut(numbers=frozenset({5}))

@@ -18,7 +18,7 @@ from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_SLICES, Object
 from node_agent.model.inventory import Inventory
 from tests.fakes.api_server import ApiServer
-from tests.fakes.builders import h200_node, switched_node, uuid
+from tests.fakes.builders import h200_node, switched_node, taints_by_gpu, uuid
 from tests.unit.dra import scheduler
 
 NODE, DRIVER = "n0", "gpu.nvidia.com"
@@ -31,7 +31,7 @@ QUIET = 0.3
 def pool(*tainted: int, node: Inventory | None = None, groups: bool = False, taint: Taint = XID) -> Pool:
     """What eight GPUs publish while some of them have a taint."""
     taints = {uuid(index): [taint] for index in tainted}
-    return pool_of(laid_out(node or h200_node(), PoolSettings(groups=groups)), lambda gpu: taints.get(gpu, ()))
+    return pool_of(laid_out(node or h200_node(), PoolSettings(groups=groups)), taints_by_gpu(taints))
 
 
 @cache

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from node_agent.dra.features import Feature, canonical, lacking, not_kept, without
 from node_agent.dra.slices import PoolSettings, SliceSpec, laid_out, pool_of
 from node_agent.dra.taints import Effect, Taint
-from tests.fakes.builders import h200_node, uuid
+from tests.fakes.builders import h200_node, taints_by_gpu, uuid
 from tests.unit.dra import scheduler
 
 JSON = st.recursive(
@@ -26,7 +26,7 @@ def published(*, shares: bool = False) -> tuple[SliceSpec, ...]:
         uuid(6): [Taint(key="k/reset-needed", effect=Effect.NONE)],
     }
     layout = laid_out(h200_node(), PoolSettings(groups=True, shares=lambda gpu: shares))
-    return pool_of(layout, lambda gpu: taints.get(gpu, ())).slices
+    return pool_of(layout, taints_by_gpu(taints)).slices
 
 
 def names(slices: tuple[SliceSpec, ...]) -> set[str]:

@@ -25,6 +25,7 @@ from tests.fakes.builders import (
     nvlink,
     pcie_node,
     switched_node,
+    taints_by_gpu,
     uuid,
     without,
 )
@@ -38,7 +39,7 @@ HELD = Taint(key="gpu.nvidia.com/held", effect=Effect.NO_SCHEDULE)
 def pool(
     node: Inventory, settings: PoolSettings | None = None, taints: Mapping[GpuUuid, Iterable[Taint]] | None = None
 ) -> Pool:
-    return pool_of(laid_out(node, settings or PoolSettings()), lambda gpu: (taints or {}).get(gpu, ()))
+    return pool_of(laid_out(node, settings or PoolSettings()), taints_by_gpu(taints or {}))
 
 
 def devices(pool: Pool) -> list[dict[str, Any]]:

@@ -157,7 +157,7 @@ class Node(RuleBasedStateMachine):
         layout = laid_out(self.known, GROUPS)
         names = {device.published.name for device in layout.devices}
         stray = {gpu: HELD for name, gpus in self.allocated.items() if name not in names for gpu in gpus}
-        self.pool = pool_of(layout, lambda gpu: taints_of(gpu, HealthReport(), now, stray))
+        self.pool = pool_of(layout, lambda gpus: taints_of(gpus, HealthReport(), now, stray))
         self.scheduler = scheduler.of(self.pool.slices)
 
     @rule(index=st.integers(0, 7))

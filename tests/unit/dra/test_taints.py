@@ -24,8 +24,8 @@ def report(*causes: Cause) -> HealthReport:
 def found(
     *causes: Cause, inventory: Inventory | None = None, withheld: dict[GpuUuid, str] | None = None
 ) -> list[dict[str, str]]:
-    taints = taints_of(GPU, report(*causes), inventory or h200_node(), withheld or {})
-    return [dict(taint.content) for taint in together(taints)]
+    taints = taints_of((GPU,), report(*causes), inventory or h200_node(), withheld or {})
+    return [dict(taint.content) for taint in taints]
 
 
 def missing(*, problem: str | None = None) -> Inventory:
@@ -87,7 +87,7 @@ def test_that_nobody_has_looked_yet_is_said_only_where_nothing_else_is_known() -
 
 def test_a_gpu_of_which_the_report_knows_nothing_has_the_health_of_all_others() -> None:
     unknown = DeviceHealth(causes=(cause(Reason.NOT_PROBED),))
-    assert len(taints_of(GPU, HealthReport(others=unknown), h200_node(), {})) == 1
+    assert len(taints_of((GPU,), HealthReport(others=unknown), h200_node(), {})) == 1
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -110,3 +110,31 @@ def test_of_too_many_taints_those_that_only_tell_are_left_out() -> None:
     kept = together([*telling, withdrawing])
     assert len(kept) == MOST_TAINTS
     assert withdrawing in kept
+
+
+def test_a_device_that_is_to_be_given_back_says_so_even_while_its_gpu_is_away() -> None:
+    evicting = cause(Reason.LOST, Severity.EVICTED)
+    assert found(evicting) == [{"key": "gpu.nvidia.com/gpu-lost", "effect": "NoExecute"}]
+    assert found(evicting, inventory=missing()) == found(evicting)
+
+
+def test_that_nobody_has_looked_yet_is_said_beside_what_does_not_keep_claims_away() -> None:
+    both = found(cause(Reason.NOT_PROBED), cause(Reason.RESET_NEEDED, Severity.DEGRADED))
+    assert [taint["effect"] for taint in both] == ["NoSchedule", "None"]
+
+
+@pytest.mark.parametrize(
+    ("gpus", "effects"),
+    [((0,), {Effect.NONE}), ((2, 3), set()), ((0, 1), {Effect.NO_SCHEDULE}), ((0, 2), {Effect.NONE})],
+)
+def test_a_dead_link_keeps_claims_from_the_groups_that_need_it_and_from_no_gpu_alone(
+    gpus: tuple[int, ...], effects: set[Effect]
+) -> None:
+    dead = replace(cause(Reason.NVLINK), peers=frozenset({uuid(1)}))
+    taints = taints_of([uuid(gpu) for gpu in gpus], report(dead), h200_node(), {})
+    assert {taint.effect for taint in taints} == effects
+
+
+def test_a_trouble_that_two_members_have_is_one_taint_with_the_worse_effect() -> None:
+    mild, hard = Taint(key="k/a", effect=Effect.NONE), Taint(key="k/a", effect=Effect.NO_SCHEDULE)
+    assert together([mild, hard]) == (hard,)

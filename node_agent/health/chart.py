@@ -1,0 +1,70 @@
+"""What is known of the health of one GPU: its open causes, how its troubles came and went, and the Xids it reported.
+
+Values only: ``verdicts`` says how one chart follows from another, ``board`` holds them, ``record`` keeps them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from node_agent.model.health import Cause, Instance, Reason
+
+CauseKey: TypeAlias = tuple[Reason, int | None, Instance | None]
+"""A cause's own ``key``."""
+
+# What is found out anew by every agent that starts, and would only be in the way if it were remembered.
+PASSING = frozenset(
+    {Reason.NOT_PROBED, Reason.EVENTS_FAILED, Reason.NOT_MONITORED, Reason.DEVICE_NODE, Reason.MPS},
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Course:
+    """How one trouble comes and goes; times are wall-clock seconds, newest last.
+
+    ``seen`` are the times that a rule may have to count, ``opened`` those at which it took the GPU out. ``boot`` is the
+    boot in which it was seen last, None once the GPU was reset since. ``over`` is the word of who found it.
+    """
+
+    seen: tuple[float, ...] = ()
+    opened: tuple[float, ...] = ()
+    boot: str | None = None
+    over: bool = False
+
+    @property
+    def last(self) -> float:
+        """When it was seen last, as far as that is remembered."""
+        return max((*self.seen[-1:], *self.opened[-1:]), default=0.0)
+
+
+NEVER = Course()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chart:
+    """One GPU's; ``counts`` says how often it reported each Xid, ``gone`` since when it is away."""
+
+    causes: tuple[Cause, ...] = ()
+    courses: Mapping[CauseKey, Course] = field(default_factory=dict)
+    counts: Mapping[int, int] = field(default_factory=dict)
+    gone: float | None = None
+
+    def course(self, key: CauseKey) -> Course:
+        return self.courses.get(key, NEVER)
+
+    @property
+    def lasting(self) -> "Chart":
+        """The part that a later agent has to know of."""
+        causes = tuple(cause for cause in self.causes if cause.reason not in PASSING)
+        still_open = {cause.key for cause in causes}
+        courses = {
+            key: Course(opened=course.opened, boot=course.boot)
+            for key, course in self.courses.items()
+            if key[0] not in PASSING and (course.opened or key in still_open)
+        }
+        return Chart(causes=causes, courses=courses, counts=self.counts, gone=self.gone)
+
+    @property
+    def outline(self) -> "Chart":
+        """The chart without words, which may change with every look."""
+        return replace(self, causes=tuple(replace(cause, message="", clears="") for cause in self.causes))
