@@ -31,16 +31,14 @@ async def measure(effort: Effort) -> Sequence[Figure]:
     async with stand() as place:
         async with _bare_server(place) as bare, place.agent() as agent:
             await asyncio.sleep(SETTLE_SECONDS)
-            figures = [
-                *_sizes(agent, bare),
-                await _idle("processor time in an idle minute", agent, PROFILE, seconds, IDLE_TARGET),
-                *await _after_calls(place, agent, effort.pick(full=10_000, quick=2_000)),
-            ]
+            sizes = _sizes(agent, bare)
+            idle = await _idle("processor time in an idle minute", agent, PROFILE, seconds, IDLE_TARGET)
+            after_calls = await _after_calls(place, agent, effort.pick(full=10_000, quick=2_000))
         partitioned = _partitioned(place.folder)
         async with place.agent_on(partitioned) as agent:
             await asyncio.sleep(2 * SETTLE_SECONDS)
-            name = f"  the same with {INSTANCES} MIG devices on each GPU"
-            return [*figures, await _idle(name, agent, partitioned, seconds)]
+            idle_with_mig = await _idle(f"  with {INSTANCES} MIG devices on each GPU", agent, partitioned, seconds)
+    return [*sizes, idle, idle_with_mig, *after_calls]
 
 
 def _partitioned(folder: Path) -> str:
