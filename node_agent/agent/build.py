@@ -172,7 +172,7 @@ def _assemble(
         inventory=keeper.inventory,
         report=board.report,
         names=lambda: keeper.names,
-        counts=dict,
+        counts=lambda: board.counts,
     )
     reloader = Reloader(configuration, live, keeper.inventory) if configuration else None
     agent = Agent(
@@ -194,7 +194,7 @@ def _assemble(
             settings, board, keeper=keeper, provider=provider, published=publisher.published, files=files
         ).items(),
         ("cdi", publisher.run),
-        ("status", StatusServer(agent.status, view, paths.run_dir / "agent.sock").run),
+        ("status", StatusServer(agent.status, view, paths.run_dir / "agent.sock", clear=board.clear).run),
         ("health service", HealthServer(view, lambda: agent.status().ready, paths.run_dir / "health.sock").run),
         *(("status over tcp", server.run) for server in over_tcp),
         ("ledger", ledger.run),
