@@ -1,5 +1,8 @@
 """A sick GPU on a real node: what pods, scheduler and operators see of it, and how it comes back."""
 
+import json
+import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +21,8 @@ pytestmark = pytest.mark.node
 
 # What is still open at the end of a test is none of the next one's business.
 STATE = "/var/lib/gpu-node-agent-health"
+EVICTING = {"rules": [{"xids": [79], "action": "evict"}]}
+FOR_THE_OPERATOR = {"rules": [{"xids": [79], "clearedBy": "operator"}]}
 
 
 @pytest.fixture(autouse=True)
@@ -141,6 +146,63 @@ def test_a_gpu_that_breaks_under_a_claim_is_kept_from_others_and_the_pod_is_told
         cluster.pods.wait_gone(name)
         cluster.api.delete("ResourceClaim", name)
     agents.offered(cluster, 8)
+
+
+def tolerating(seconds: int) -> list[Object]:
+    return [{"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]
+
+
+def test_where_the_policy_says_so_pods_are_evicted_as_they_tolerate_it(cluster: RealNode) -> None:
+    begin(cluster, health=EVICTING)
+    _, (at_once,) = run(cluster, "at-once", 1)
+    _, (later,) = run(cluster, "later", 1, tolerations=tolerating(8))
+    untouched, _ = run(cluster, "untouched", 1)
+    before = cluster.pods.container_id(untouched)
+
+    began = time.monotonic()
+    for name in (at_once, later):
+        break_gpu(cluster, name)
+
+    cluster.pods.wait_gone("at-once", timeout=60)
+    assert "NoExecute" in effects(cluster, later)
+    left_alone_for = seconds_until_deleted(cluster, "later", began)
+    assert 6 < left_alone_for < 20
+    cluster.pods.wait_gone("later", timeout=60)
+    assert cluster.pods.container_id(untouched) == before
+
+
+def seconds_until_deleted(node: RealNode, pod: str, since: float) -> float:
+    """How long after ``since``, of the monotonic clock, a pod was told to go."""
+
+    def told() -> bool:
+        found = node.api.find("Pod", pod)
+        return found is None or "deletionTimestamp" in found["metadata"]
+
+    return agents.seconds_until(told, since)
+
+
+def recorded(node: RealNode, code: int) -> bool:
+    file = node.machine.path(STATE) / "health.json"
+    return file.exists() and f'"code":{code},' in file.read_text()
+
+
+def test_a_cause_outlives_the_agent_until_an_operator_clears_it(cluster: RealNode) -> None:
+    agent = begin(cluster, health=FOR_THE_OPERATOR)
+    break_gpu(cluster, "gpu-3")
+    agents.offered(cluster, 7)
+    wait_until("the fault is on record", lambda: recorded(cluster, 79), timeout=10)
+    agent.stop(signal.SIGKILL)
+
+    second = start(cluster, name="second", state_dir=STATE, health=FOR_THE_OPERATOR)
+    agents.registered(second)
+    time.sleep(8)
+    assert cluster.allocatable(agents.GPU) == 7
+    told = json.loads(cluster.machine.run([agents.PROGRAM, "health", "-o", "json"]))
+    assert [gpu["name"] for gpu in told["gpus"] if gpu["health"] == "withdrawn"] == ["gpu-3"]
+
+    assert "cleared xid 79 of gpu-3" in cluster.machine.run([agents.PROGRAM, "health", "clear", "gpu-3"])
+    agents.offered(cluster, 8)
+    await_condition(cluster, "True")
 
 
 def test_the_condition_of_the_node_stands_beside_the_kubelets(cluster: RealNode) -> None:
