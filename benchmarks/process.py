@@ -1,13 +1,16 @@
 """The agent, and its floors, as processes of their own; and what /proc tells of them."""
 
 import asyncio
+import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from benchmarks.inside import folder
 from node_agent.deviceplugin.selection import GPU_RESOURCE
@@ -16,12 +19,7 @@ from node_agent.kubelet.embedded import EmbeddedKubelet
 
 PROFILE, GPUS = "h200-8", 8
 
-CONFIGURATION = """\
-version: v1
-agent:
-  paths: {{kubeletDir: {0}/kubelet, cdiDir: {0}/cdi, stateDir: {0}/state, runDir: {0}/run}}
-"""
-
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 TELL_AND_END = "\nimport os, time\nos.write(1, str(time.process_time()).encode())\nos._exit(0)\n"
 
@@ -108,17 +106,21 @@ class Stand:
         return Ran(seconds=time.perf_counter() - began, cpu_seconds=float(said))
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[Process]:
+    async def agent(self, settings: Mapping[str, Any] = NO_SETTINGS) -> AsyncIterator[Process]:
         """``node-agent run`` on a simulated node, from its registration on; afterwards the kubelet has forgotten it."""
-        async with self.agent_on(PROFILE) as process:
+        async with self.agent_on(PROFILE, settings) as process:
             await self.kubelet.until(GPU_RESOURCE, allocatable=GPUS, timeout=30.0)
             yield process
         await self.kubelet.until(GPU_RESOURCE, allocatable=0)
 
-    def agent_on(self, profile: str) -> AbstractAsyncContextManager[Process]:
-        """``node-agent run`` on a simulated node, a name or a file, from its first instruction on."""
+    def agent_on(self, profile: str, settings: Mapping[str, Any] = NO_SETTINGS) -> AbstractAsyncContextManager[Process]:
+        """``node-agent run`` on a simulated node, a name or a file, from its first instruction on.
+
+        ``settings`` are more of those under ``agent`` in its file.
+        """
         file = self.folder / "config.yaml"
-        file.write_text(CONFIGURATION.format(self.folder))
+        folders = {f"{name}Dir": str(self.folder / name) for name in ("kubelet", "cdi", "state", "run")}
+        file.write_text(json.dumps({"version": "v1", "agent": {"paths": folders, **settings}}))
         program = str(Path(sys.executable).with_name("node-agent"))
         return self.started([program, "run", "--simulate", profile, "--config", str(file)])
 

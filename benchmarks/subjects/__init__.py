@@ -3,13 +3,14 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from benchmarks.measure import Effort, Figure
-from benchmarks.subjects import allocation, cdi, footprint, health, preferred, startup
+from benchmarks.subjects import allocation, cdi, claims, footprint, health, preferred, startup
 
 SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
     "start": startup.measure,
     "footprint": footprint.measure,
     "Allocate": allocation.measure,
     "GetPreferredAllocation": preferred.measure,
+    "claims": claims.measure,
     "health": health.measure,
     "CDI and inventory": cdi.measure,
 }

@@ -132,7 +132,7 @@ class ClaimOperations:
                 raise UnknownDevice(f"claim {claim.full_name}: this node offers no device {result.device}")
             config_for(result, published[result.device].kind, claim.configs)
         grant = await self._preparer.prepare(claim, published, asked=asked)
-        log.info("prepared", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
+        log.debug("answered", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
         return tuple(
             PreparedDevice(
                 requests=(hold.request.partition("/")[0],),
@@ -146,7 +146,6 @@ class ClaimOperations:
 
     async def _unprepare(self, ref: ClaimRef, _: float) -> tuple[PreparedDevice, ...]:
         await self._preparer.unprepare(ref.uid)
-        log.info("unprepared", claim=ref.full_name, uid=ref.uid)
         return ()
 
 

@@ -1,5 +1,6 @@
 """Keeps what the status of prepared claims says of their devices true: ``status`` says what, here it is written."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,9 @@ from node_agent.model.claim import Claim, ClaimUid
 from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+
+# The kubelet waits for the answer to the call that has changed the grants, and nobody waits for this.
+SETTLE_SECONDS = 0.05
 
 # What could not be written is tried again after so long.
 AGAIN_SECONDS = 30.0
@@ -53,6 +57,7 @@ class StatusWriter:
         async for _ in changes(
             self._grants, self._claims.objects, self._inventory, self._health, every=lambda: AGAIN_SECONDS
         ):
+            await asyncio.sleep(SETTLE_SECONDS)
             prepared = {uid for uid, grant in self._grants.value.items() if _is_prepared(grant)}
             self._written = {uid: entries for uid, entries in self._written.items() if uid in prepared}
             for claim in self._claims.known():

@@ -96,11 +96,11 @@ def test_a_kubelet_that_forgot_what_is_prepared_asks_again_and_changes_nothing_f
     container = cluster.pods.container_id(first)
     spec = {path.name: path.stat().st_mtime_ns for path in cluster.cdi_folder.glob("*claim_*.json")}
     cluster.restart_kubelet()
-    before = agent.text().count(" prepared claim=default/shared")
+    before = agent.text().count(" answered claim=default/shared")
 
     second = cluster.pods.run(pod_with("second", "shared"))
 
-    assert agent.text().count(" prepared claim=default/shared") == before + 1
+    assert agent.text().count(" answered claim=default/shared") == before + 1
     assert cluster.pods.container_id(first) == container
     assert cluster.pods.execute(second, LIST) == cluster.pods.execute(first, LIST)
     assert {path.name: path.stat().st_mtime_ns for path in cluster.cdi_folder.glob("*claim_*.json")} == spec

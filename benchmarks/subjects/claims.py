@@ -1,0 +1,139 @@
+"""NodePrepareResources and NodeUnprepareResources, as the kubelet calls them: rested, and one after the other.
+
+The floor is what cannot be left out: an empty call, and two writes that are on the disk when it is answered, one of the
+claim's CDI spec and one of the ledger. And how long after its start the agent has its slices published.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from grpc import aio
+
+from benchmarks.cluster import Cluster, served
+from benchmarks.floors import INTERPRETER, fsynced_write, parrot
+from benchmarks.inside import Node, simulated
+from benchmarks.measure import Effort, Figure, Step, Turn, figure, timed
+from benchmarks.process import stand
+from node_agent.agent.build import built
+from node_agent.allocation.specs import KIND
+from node_agent.cdi.names import file_name
+from node_agent.dra.names import DRIVER
+from node_agent.kit.tasks import running
+from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.wire import deviceplugin_v1beta1_pb2 as plugin_wire
+from node_agent.wire import dra_v1_pb2 as wire
+from node_agent.wire import dra_v1_pb2_grpc as rpc
+
+FLOOR = "a call, two fsynced writes"
+REST_SECONDS = 0.1
+ROW = 50
+
+
+async def measure(effort: Effort) -> Sequence[Figure]:
+    async with at_work() as (node, cluster, driver):
+        one, four = [await cluster.allocated(DRIVER, f"of-{n}", [f"gpu-{i}" for i in range(n)]) for n in (1, 4)]
+        rested, rows = effort.pick(full=100, quick=10), effort.pick(full=4, quick=1)
+        async with floor(node, driver, four) as least:
+            return [
+                *await _figures(driver, one, least, "1 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
+                *await _figures(driver, four, least, "4 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
+                *await _figures(driver, one, least, f"1 of 8 GPUs, {ROW} in a row", rounds=rows, calls=ROW),
+                await _published(effort),
+            ]
+
+
+@asynccontextmanager
+async def at_work() -> AsyncIterator[tuple[Node, Cluster, rpc.DRAPluginStub]]:
+    """The agent on a simulated node of a cluster, with its claims' driver as the kubelet calls it."""
+    async with AsyncExitStack() as opened:
+        node = opened.enter_context(simulated("h200-8"))
+        cluster = await opened.enter_async_context(served(node.folder))
+        settings = replace(
+            node.settings, kubeconfig=cluster.kubeconfig, node_name=cluster.settings["nodeName"], dra=True
+        )
+        (settings.paths.kubelet_dir / "plugins_registry").mkdir(parents=True)
+        kubelet = EmbeddedKubelet(settings.paths.kubelet_dir / "device-plugins")
+        await opened.enter_async_context(kubelet.running())
+        agent = await opened.enter_async_context(built(settings, node.simulation.stat))
+        await opened.enter_async_context(running(agent.run()))
+        sockets = settings.paths.kubelet_dir / "plugins" / DRIVER
+        while agent.ledger.trouble is not None or not list(sockets.glob("dra-*.sock")):
+            await asyncio.sleep(0.05)
+        (socket,) = sockets.glob("dra-*.sock")
+        channel = await opened.enter_async_context(aio.insecure_channel(f"unix:{socket}"))
+        yield node, cluster, rpc.DRAPluginStub(channel)
+
+
+@asynccontextmanager
+async def floor(node: Node, driver: rpc.DRAPluginStub, claim: wire.Claim) -> AsyncIterator[Step]:
+    """An empty call and two writes, of as many bytes as a claim's spec and the ledger with that claim in it."""
+    await prepare(driver, claim)
+    paths = node.settings.paths
+    written = [paths.cdi_dir / file_name(KIND, claim.uid), paths.state_dir / "ledger.json"]
+    contents = [file.read_bytes() for file in written]
+    await unprepare(driver, claim)
+    files = [node.folder / "floor-1", node.folder / "floor-2"]
+    async with parrot(node.folder / "parrot.sock") as stub:
+
+        async def least() -> None:
+            await stub.Allocate(plugin_wire.AllocateRequest())
+            for file, content in zip(files, contents, strict=True):
+                await asyncio.to_thread(fsynced_write, file, content)
+
+        yield least
+
+
+async def prepare(driver: rpc.DRAPluginStub, claim: wire.Claim) -> None:
+    """Raises RuntimeError where that fails: a failure is no figure."""
+    answer = await driver.NodePrepareResources(wire.NodePrepareResourcesRequest(claims=[claim]))
+    if error := answer.claims[claim.uid].error:
+        raise RuntimeError(error)
+
+
+async def unprepare(driver: rpc.DRAPluginStub, claim: wire.Claim) -> None:
+    """Raises RuntimeError where that fails."""
+    answer = await driver.NodeUnprepareResources(wire.NodeUnprepareResourcesRequest(claims=[claim]))
+    if error := answer.claims[claim.uid].error:
+        raise RuntimeError(error)
+
+
+async def _figures(
+    driver: rpc.DRAPluginStub,
+    claim: wire.Claim,
+    least: Step,
+    name: str,
+    *,
+    rounds: int,
+    calls: int = 1,
+    rest: float = 0.0,
+) -> list[Figure]:
+    """Both calls' figures: ``calls`` of each in turn in a round, after as many of the floor and a rest."""
+    prepared, unprepared = [], []
+    for _ in range(1 + rounds):
+        await asyncio.sleep(rest)
+        before = [await timed(least) for _ in range(calls)]
+        pairs = []
+        for _ in range(calls):
+            await asyncio.sleep(rest)
+            there = await timed(lambda: prepare(driver, claim))
+            await asyncio.sleep(rest)
+            pairs.append((there, await timed(lambda: unprepare(driver, claim))))
+        prepared.append(Turn(subject=[there for there, _ in pairs], floor=before))
+        unprepared.append(Turn(subject=[back for _, back in pairs], floor=before))
+    return [figure(f"prepare {name}", prepared[1:], FLOOR), figure(f"unprepare {name}", unprepared[1:], FLOOR)]
+
+
+async def _published(effort: Effort) -> Figure:
+    turns = []
+    async with stand() as place:
+        (place.folder / "kubelet" / "plugins_registry").mkdir()
+        for _ in range(1 + effort.pick(full=5, quick=1)):
+            bare = await place.python("")
+            # A new one each time, which has no slices yet.
+            async with served(place.folder) as cluster, place.agent(cluster.settings) as agent:
+                while not any("slices published" in line for _, line in agent.said):
+                    await asyncio.sleep(0.02)
+                turns.append(Turn(subject=[agent.first("slices published")], floor=[bare.seconds]))
+    return figure("start → slices published", turns[1:], INTERPRETER)
