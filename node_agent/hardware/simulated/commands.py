@@ -26,6 +26,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "link-errors": Faults.link_errors,
     "load": Faults.load,
     "lose-gpu": Faults.lose,
+    "pcie": Faults.pcie,
     "plug-gpu": Faults.plug,
     "recovery-action": Faults.recovery_action,
     "remap-rows": Faults.remap_rows,

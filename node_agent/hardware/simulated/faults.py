@@ -17,6 +17,7 @@ from node_agent.hardware.simulated.events import NO_INSTANCE, Event
 from node_agent.hardware.simulated.gpu import PROCESS_KINDS, FabricState, Process, SimulatedGpu
 from node_agent.hardware.simulated.library.calls import CALLS
 from node_agent.hardware.simulated.library.memory_errors import error_locations
+from node_agent.hardware.simulated.library.topology import is_nvlink5
 from node_agent.hardware.simulated.links import Link
 from node_agent.hardware.simulated.profile import nvml_members
 from node_agent.hardware.simulated.returns import error_names
@@ -43,6 +44,8 @@ ERROR_EVENTS = {
     pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED: pynvml.nvmlEventTypeDoubleBitEccError,
 }
 LOCATIONS = nvml_members("NVML_MEMORY_LOCATION_")
+# Of NVLinks up to the fourth generation, and of newer ones.
+LINK_XIDS = {False: 74, True: 149}
 LINK_COUNTERS = {
     "replay": pynvml.NVML_NVLINK_ERROR_DL_REPLAY,
     "recovery": pynvml.NVML_NVLINK_ERROR_DL_RECOVERY,
@@ -169,6 +172,14 @@ class Faults:
         with self._driver.changed:
             found.clock_reasons = sum(set(bits))
 
+    def pcie(self, gpu: GpuSelector, *, generation: Positive | None = None, width: Positive | None = None) -> None:
+        """Hold a GPU's PCIe link down to a generation or a number of lanes; what is not given runs at its best."""
+        found = self.gpu(gpu)
+        _require(found.board.pcie is not None, found, "has no PCIe link")
+        with self._driver.changed:
+            found.pcie_generation, found.pcie_width = generation, width
+            self._driver.hardware_changed()
+
     def start_process(
         self,
         gpu: GpuSelector,
@@ -242,10 +253,15 @@ class Faults:
 
     # Links and fabric
 
-    def link(self, gpu: GpuSelector, link: int, *, up: bool) -> None:
-        """Take an NVLink down or bring it up again, at both ends where the far end is a GPU."""
+    def link(self, gpu: GpuSelector, link: int, *, up: bool, xid: bool = False) -> None:
+        """Take an NVLink down or bring it up again, at both ends where the far end is a GPU.
+
+        With ``xid`` the driver reports what it usually reports of a link that fails.
+        """
         found = self._link(self.gpu(gpu), link)
         with self._driver.changed:
+            if xid:
+                self.xid(gpu, LINK_XIDS[is_nvlink5(self.gpu(gpu))])
             # A cable is up or down for both that it joins; a switch has no state of its own here.
             found.up = up
             if found.peer is not None and found.peer_link is not None:

@@ -56,7 +56,10 @@ class FabricState:
 
 @dataclass(kw_only=True, slots=True, eq=False)
 class SimulatedGpu:
-    """``slot`` is the place in the profile: unlike NVML's index it never moves. ``load`` is a share from 0 to 1."""
+    """``slot`` is the place in the profile: unlike NVML's index it never moves. ``load`` is a share from 0 to 1.
+
+    ``pcie_generation`` and ``pcie_width`` are what a bad slot or riser leaves of the PCIe link; None: all of it.
+    """
 
     slot: int
     place: GpuPlace
@@ -80,6 +83,8 @@ class SimulatedGpu:
     retired_pages: dict[int, list[int]] = field(default_factory=dict)
     retirement_pending: bool = False
     pcie_replays: int = 0
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
     processes: list[Process] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     busy_before: float = 0.0

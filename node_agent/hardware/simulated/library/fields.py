@@ -115,11 +115,7 @@ def _all_link_errors(counter: int) -> Answer:
 def _only_nvlink5(answer: Answer) -> Answer:
     """The counters of newer links, which count in bytes and packets rather than in CRC errors."""
 
-    def checked(gpu: SimulatedGpu, scope: int) -> int | None:
-        new = topology.nvlink_version(gpu) >= pynvml.NVML_NVLINK_VERSION_5_0
-        return answer(gpu, scope) if new else None
-
-    return checked
+    return lambda gpu, scope: answer(gpu, scope) if topology.is_nvlink5(gpu) else None
 
 
 def _quiet_link(gpu: SimulatedGpu, scope: int) -> int:

@@ -133,7 +133,9 @@ def nvmlDeviceGetEncoderUtilization(device: Device) -> tuple[int, int]:
 
 @call()
 def nvmlDeviceGetCurrPcieLinkGeneration(gpu: SimulatedGpu) -> int:
-    return supported(gpu.board.pcie).generation if gpu.load else supported(gpu.board.pcie).idle_generation
+    pcie = supported(gpu.board.pcie)
+    wanted = pcie.generation if gpu.load else pcie.idle_generation
+    return wanted if gpu.pcie_generation is None else min(wanted, gpu.pcie_generation)
 
 
 @call(also=["nvmlDeviceGetGpuMaxPcieLinkGeneration"])
@@ -141,8 +143,14 @@ def nvmlDeviceGetMaxPcieLinkGeneration(gpu: SimulatedGpu) -> int:
     return supported(gpu.board.pcie).generation
 
 
-@call(also=["nvmlDeviceGetMaxPcieLinkWidth"])
+@call()
 def nvmlDeviceGetCurrPcieLinkWidth(gpu: SimulatedGpu) -> int:
+    width = supported(gpu.board.pcie).width
+    return width if gpu.pcie_width is None else min(width, gpu.pcie_width)
+
+
+@call()
+def nvmlDeviceGetMaxPcieLinkWidth(gpu: SimulatedGpu) -> int:
     return supported(gpu.board.pcie).width
 
 

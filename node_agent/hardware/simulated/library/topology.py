@@ -133,6 +133,11 @@ def nvlink_version(gpu: SimulatedGpu) -> int:
     return nvml_constant("NVML_NVLINK_VERSION_", supported(gpu.board.nvlink).version)
 
 
+def is_nvlink5(gpu: SimulatedGpu) -> bool:
+    """Whether its links are of the fifth generation or newer, which count and report in another way."""
+    return nvlink_version(gpu) >= int(pynvml.NVML_NVLINK_VERSION_5_0)
+
+
 def linked_by_nvlink(one: SimulatedGpu, other: SimulatedGpu) -> bool:
     """Whether an active link joins two GPUs, directly or over switches of the same fabric; MIG mode takes it away."""
     if one.mig_enabled or other.mig_enabled:

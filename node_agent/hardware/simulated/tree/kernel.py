@@ -108,8 +108,8 @@ def _pcie_values(gpu: SimulatedGpu) -> dict[str, str | int]:
     if pcie is None:
         return {}
     return {
-        "current_link_speed": _pcie_speed(pcie.idle_generation),
-        "current_link_width": pcie.width,
+        "current_link_speed": _pcie_speed(min(pcie.idle_generation, gpu.pcie_generation or pcie.idle_generation)),
+        "current_link_width": min(pcie.width, gpu.pcie_width or pcie.width),
         "max_link_speed": _pcie_speed(pcie.generation),
         "max_link_width": pcie.width,
     }

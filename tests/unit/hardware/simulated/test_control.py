@@ -188,6 +188,7 @@ REQUESTS: list[dict[str, Any]] = [
     {"command": "link-errors", "gpu": 0, "link": 3, "counter": "replay", "count": 4},
     {"command": "load", "gpu": 0, "load": 1},
     {"command": "lose-gpu", "gpu": 0, "xid": True},
+    {"command": "pcie", "gpu": 0, "generation": 3, "width": 8},
     {"command": "plug-gpu", "gpu": 0},
     {"command": "recovery-action", "gpu": 0, "action": "gpu-reset"},
     {"command": "remap-rows", "gpu": 0, "pending": True, "spent": {"none": 1}},

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pynvml
@@ -317,6 +318,50 @@ def test_without_any_link_two_gpus_are_not_joined(simulate: Simulate) -> None:
     assert pynvml.nvmlDeviceGetP2PStatus(gpu(0), gpu(1), 2) == 5
 
 
+@pytest.mark.parametrize(("profile", "code"), [("v100-8", 74), ("h200-8", 74), ("b200-8", 149)])
+def test_a_link_that_fails_is_reported_as_its_generation_does(simulate: Simulate, profile: str, code: int) -> None:
+    node = simulate(profile)
+    events = pynvml.nvmlEventSetCreate()
+    pynvml.nvmlDeviceRegisterEvents(gpu(0), pynvml.nvmlEventTypeXidCriticalError, events)
+
+    node.faults.link(0, 2, up=False, xid=True)
+
+    assert pynvml.nvmlEventSetWait_v2(events, 1000).eventData == code
+    assert pynvml.nvmlDeviceGetNvLinkState(gpu(0), 2) == 0
+
+
+def test_a_pcie_link_is_held_down_until_it_is_mended(h200: SimulatedNode) -> None:
+    h200.faults.load(0, 1.0)
+    h200.faults.pcie(0, generation=3, width=8)
+    assert pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu(0)) == 3
+    assert pynvml.nvmlDeviceGetPcieSpeed(gpu(0)) == 8000
+    assert pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu(0)) == 8
+    assert pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu(0)) == 5
+    assert pynvml.nvmlDeviceGetMaxPcieLinkWidth(gpu(0)) == 16
+    assert pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu(1)) == 16
+
+    h200.faults.pcie(0)
+
+    assert pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu(0)) == 5
+    assert pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu(0)) == 16
+
+
+def test_a_pcie_link_is_never_better_than_its_board(simulate: Simulate) -> None:
+    node = simulate("t4-4")
+    node.faults.pcie(0, generation=6, width=32)
+    assert pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu(0)) == 1
+    assert pynvml.nvmlDeviceGetCurrPcieLinkWidth(gpu(0)) == 16
+
+
+def test_sysfs_shows_a_pcie_link_that_is_held_down(h200: SimulatedNode, tmp_path: Path) -> None:
+    h200.write_tree(tmp_path)
+    h200.faults.pcie(0, generation=2, width=4)
+    folder = tmp_path / "sys/bus/pci/devices" / h200.profile.gpus[0].bus
+    assert (folder / "current_link_width").read_text().strip() == "4"
+    assert (folder / "current_link_speed").read_text().strip() == "5.0 GT/s PCIe"
+    assert (folder / "max_link_width").read_text().strip() == "16"
+
+
 # Wrong requests
 
 
@@ -365,6 +410,7 @@ def everything(node: SimulatedNode) -> str:
         ("v100-8", lambda faults: faults.remap_rows(0, pending=True), "does not remap rows"),
         ("v100-8", lambda faults: faults.recovery_action(0, "gpu-reset"), "has no recovery action"),
         ("l40s-8", lambda faults: faults.link(0, 0, up=False), "no link is 0; there are none"),
+        ("gb10-1", lambda faults: faults.pcie(0, width=8), "has no PCIe link"),
     ],
 )
 def test_a_board_is_not_given_what_it_lacks(simulate: Simulate, profile: str, request_: Any, message: str) -> None:
