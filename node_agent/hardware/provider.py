@@ -157,11 +157,56 @@ class RecoveryAction(StrEnum):
     OTHER = "other"
 
 
+class Throttle(StrEnum):
+    """Why a GPU holds its clocks back. The cap on power is its normal state under load; slowdowns are not."""
+
+    POWER_CAP = "power-cap"
+    SLOWDOWN = "hardware-slowdown"
+    POWER_BRAKE = "power-brake"
+    HARDWARE_THERMAL = "hardware-thermal"
+    SOFTWARE_THERMAL = "software-thermal"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PcieLink:
+    """What the GPU's PCIe link runs at, and what GPU and slot could do together.
+
+    A GPU at rest may run its link in a lower generation to save power, but never with fewer lanes; ``at_work`` says
+    that it was not at rest.
+    """
+
+    generation: int
+    width: int
+    max_generation: int
+    max_width: int
+    at_work: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GpuLinks:
+    """A GPU's links to other GPUs: how many are up, and for each that is down the GPUs that it leads to, by number.
+
+    A link that nothing is plugged into is neither.
+    """
+
+    up: int
+    down: Mapping[int, frozenset[GpuUuid]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fabric:
+    """Whether a GPU has joined the fabric of its links, and what is wrong with that, in words."""
+
+    joined: bool
+    troubles: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuReadings:
     """One look at a GPU's state; what it cannot tell is None. Bytes, degrees Celsius, watts, shares from 0 to 1.
 
-    ``failed`` tells a query that went wrong from one that the GPU does not support: the field's name, and why.
+    Errors are counted since the driver was loaded or the GPU reset, retired pages over its life. ``failed`` tells a
+    query that went wrong from one that the GPU does not support: the field's name, and why.
     """
 
     memory_used: int | None = None
@@ -172,6 +217,13 @@ class GpuReadings:
     uncorrected_ecc_errors: int | None = None
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
+    pages_retired_for_single_bits: int | None = None
+    pages_retired_for_double_bits: int | None = None
+    page_retirement_pending: bool | None = None
+    links: GpuLinks | None = None
+    fabric: Fabric | None = None
+    pcie: PcieLink | None = None
+    throttles: frozenset[Throttle] | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -35,7 +35,7 @@ async def test_a_gpu_stays_out_while_its_probe_fails(h200: Place) -> None:
     async with h200.serving():
         h200.node.faults.fail("nvmlDeviceGetFieldValues", "UNKNOWN", gpu=2)
         h200.node.faults.xid(2, 79)
-        await h200.causes(2, "query-failed", "xid")
+        await h200.causes(2, "nvlink", "query-failed", "xid")
         await asyncio.sleep(0.5)
         assert h200.view.healthy == set(h200.uuids) - {h200.uuid(2)}
 

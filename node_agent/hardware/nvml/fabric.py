@@ -1,4 +1,4 @@
-"""The NVLink domain over several nodes that a GPU has joined, if it has.
+"""The NVLink fabric of a GPU: whether it has joined it, what is wrong with it, and the domain over several nodes.
 
 Joining takes minutes after boot, so it is asked for at every look. GPUs on the switches of a single node have no
 domain; what joins those is in ``links``.
@@ -12,6 +12,7 @@ import pynvml
 
 from node_agent.errors import HardwareError, NotSupported
 from node_agent.hardware.nvml.translate import Calls, Handle
+from node_agent.hardware.provider import Fabric
 
 # Newest first; older drivers know only the older forms.
 _FORMS = (
@@ -33,6 +34,11 @@ _TROUBLES = {
 }
 
 
+def fabric(calls: Calls, handle: Handle) -> Fabric:
+    """Raises NotSupported where the GPU has no fabric."""
+    return _fabric(_info(calls, handle))
+
+
 def nvlink_domain(calls: Calls, handle: Handle) -> str | None:
     """``<cluster uuid>.<clique>``; None outside of any domain, and while the GPU is still joining one.
 
@@ -41,16 +47,11 @@ def nvlink_domain(calls: Calls, handle: Handle) -> str | None:
         HardwareError: it could not join, or what it joined is broken.
     """
     info = _info(calls, handle)
-    if info.state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
-        return None
-    if info.status != pynvml.NVML_SUCCESS:
-        raise HardwareError(
-            f"the GPU could not join its NVLink fabric (NVML error {info.status}): see its manager's log"
-        )
-    if troubles := _troubles(info):
-        raise HardwareError(f"the NVLink fabric of the GPU is broken: {', '.join(troubles)}")
+    found = _fabric(info)
+    if found.troubles:
+        raise HardwareError(f"the NVLink fabric of the GPU is broken: {', '.join(found.troubles)}")
     cluster = uuid.UUID(bytes=bytes(info.clusterUuid))
-    return f"{cluster}.{info.cliqueId}" if cluster.int else None
+    return f"{cluster}.{info.cliqueId}" if found.joined and cluster.int else None
 
 
 def _info(calls: Calls, handle: Handle) -> Any:
@@ -60,8 +61,20 @@ def _info(calls: Calls, handle: Handle) -> Any:
             calls(function, handle, ctypes.byref(info))
         except NotSupported:
             continue
+        if info.state == pynvml.NVML_GPU_FABRIC_STATE_NOT_SUPPORTED:
+            break
         return info
     raise NotSupported("the GPU has no NVLink fabric", call="nvmlDeviceGetGpuFabricInfoV")
+
+
+def _fabric(info: Any) -> Fabric:
+    # The rest means something only once the GPU is through with joining.
+    if info.state != pynvml.NVML_GPU_FABRIC_STATE_COMPLETED:
+        return Fabric(joined=False)
+    if info.status != pynvml.NVML_SUCCESS:
+        trouble = f"it could not be joined (NVML error {info.status}): see its manager's log"
+        return Fabric(joined=False, troubles=(trouble,))
+    return Fabric(joined=True, troubles=tuple(_troubles(info)))
 
 
 def _troubles(info: Any) -> list[str]:

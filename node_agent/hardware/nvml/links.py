@@ -28,7 +28,7 @@ _SPEEDS = {
     pynvml.NVML_NVLINK_VERSION_5_0: 53125,
 }
 
-_SWITCH = "switch"
+SWITCH = "switch"
 
 # The platform, the operator or MIG may forbid what is plugged in; an answer of "unknown" forbids nothing.
 _USABLE = (None, pynvml.NVML_P2P_STATUS_OK, pynvml.NVML_P2P_STATUS_UNKNOWN)
@@ -36,7 +36,7 @@ _USABLE = (None, pynvml.NVML_P2P_STATUS_OK, pynvml.NVML_P2P_STATUS_UNKNOWN)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _End:
-    """One GPU and its NVLinks by where they lead: another GPU's PCI address, or ``_SWITCH``."""
+    """One GPU and its NVLinks by where they lead: another GPU's PCI address, or ``SWITCH``."""
 
     handle: Handle
     pci: PciAddress
@@ -62,7 +62,7 @@ def _end(session: Session, gpu: GpuUuid) -> _End | None:
     # Boards number their links without a word for the last one, and some have gaps: all are tried.
     active = [link for link in range(pynvml.NVML_NVLINK_MAX_LINKS) if _is_active(calls, handle, link)]
     speeds = _speeds(calls, handle, active)
-    far = {link: _far_end(calls, handle, link) for link in active}
+    far = {link: far_end(calls, handle, link) for link in active}
     bundles = {end: tuple(speeds[link] for link in active if far[link] == end) for end in far.values() if end}
     return _End(handle=handle, pci=pci, bundles=bundles)
 
@@ -72,11 +72,11 @@ def _is_active(calls: Calls, handle: Handle, link: int) -> bool:
     return bool(_answer(calls, pynvml.nvmlDeviceGetNvLinkState, handle, link) == pynvml.NVML_FEATURE_ENABLED)
 
 
-def _far_end(calls: Calls, handle: Handle, link: int) -> str | None:
-    """The address of the GPU at the far end, ``_SWITCH``, or None where it cannot be told."""
+def far_end(calls: Calls, handle: Handle, link: int) -> str | None:
+    """The address of the GPU at the far end, ``SWITCH``, or None where it cannot be told."""
     kind = _answer(calls, pynvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
     if kind == pynvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
-        return _SWITCH
+        return SWITCH
     remote = _answer(calls, pynvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link)
     try:
         return pci_address(text(remote.busId)) if remote else None
@@ -108,7 +108,7 @@ def _speed_of_version(calls: Calls, handle: Handle, link: int) -> int:
 def _link(calls: Calls, a: _End, b: _End) -> Link:
     """What joins two GPUs. NVLinks count as far as both ends have them; through switches any GPU reaches any other."""
     direct = a.bundles.get(b.pci, ()), b.bundles.get(a.pci, ())
-    through = a.bundles.get(_SWITCH, ()), b.bundles.get(_SWITCH, ())
+    through = a.bundles.get(SWITCH, ()), b.bundles.get(SWITCH, ())
     one, other = direct if all(direct) else through
     nvlinks = min(len(one), len(other))
     if nvlinks and not _usable(calls, a, b):

@@ -7,12 +7,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 from node_agent.errors import HardwareError
-from node_agent.hardware.nvml import links, modes, partitions, profiles, readings, scan
+from node_agent.hardware.nvml import links, modes, partitions, profiles, scan
 from node_agent.hardware.nvml.events import EventSet
+from node_agent.hardware.nvml.readings import Reader
 from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.nvml.translate import Calls
 from node_agent.hardware.provider import ComputeMode, GpuReadings, HardwareEvent, Scan
@@ -85,11 +87,15 @@ class NvmlPartitioning(_Jobs):
         await self._run(partitions.destroy, gpu, piece)
 
 
-class NvmlReadings(_Jobs):
+class NvmlReadings:
     """Readings over NVML."""
 
+    def __init__(self, lane: Lane, reader: Reader) -> None:
+        self._lane = lane
+        self._reader = reader
+
     async def read(self, gpu: GpuUuid) -> GpuReadings:
-        return await self._run(readings.read, gpu)
+        return await self._lane.run("read", partial(self._reader.read, gpu))
 
 
 class NvmlModes(_Jobs):
@@ -103,12 +109,16 @@ class NvmlModes(_Jobs):
 
 
 class NvmlEvents:
-    """Events over NVML, on a thread of their own. What was reported outlives a wait that was cancelled."""
+    """Events over NVML, on a thread of their own. What was reported outlives a wait that was cancelled.
 
-    def __init__(self, lane: Lane, session: Session, calls: Calls) -> None:
+    ``on_event`` is called on that thread, before an event is told to anyone.
+    """
+
+    def __init__(self, lane: Lane, session: Session, calls: Calls, on_event: Callable[[], None]) -> None:
         self._lane = lane
         self._session = session
         self._calls = calls
+        self._on_event = on_event
         self._reported: deque[HardwareEvent] = deque()
         self._events: EventSet | None = None
 
@@ -134,12 +144,17 @@ class NvmlEvents:
     def _wait(self) -> None:
         if self._events is None:
             raise HardwareError("nobody has subscribed to the driver's events")
-        self._reported.extend(self._events.wait())
+        self._report(self._events.wait())
 
     def _close(self) -> None:
         if self._events is not None:
-            self._reported.extend(self._events.close())
+            self._report(self._events.close())
         self._events = None
+
+    def _report(self, events: Collection[HardwareEvent]) -> None:
+        if events:
+            self._on_event()
+        self._reported.extend(events)
 
 
 class NvmlProvider:
@@ -148,12 +163,13 @@ class NvmlProvider:
     def __init__(self, sysfs: Path = Path("/sys")) -> None:
         self._asking, self._waiting = Lane("nvml", grace=0), Lane("nvml-events", grace=0)
         self._session, waits = Session(sysfs), Calls()
+        reader = Reader(self._session)
         self._threads = ExitStack()
         self.discovery = NvmlDiscovery(self._asking, self._session, waits)
         self.topology = NvmlTopology(self._asking, self._session)
-        self.events = NvmlEvents(self._waiting, self._session, waits)
+        self.events = NvmlEvents(self._waiting, self._session, waits, on_event=reader.forget)
         self.partitioning = NvmlPartitioning(self._asking, self._session)
-        self.readings = NvmlReadings(self._asking, self._session)
+        self.readings = NvmlReadings(self._asking, reader)
         self.modes = NvmlModes(self._asking, self._session)
 
     async def __aenter__(self) -> "NvmlProvider":

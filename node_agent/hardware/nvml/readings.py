@@ -1,15 +1,21 @@
-"""What a GPU measures of itself, read anew at each look."""
+"""What a GPU measures of itself, read anew at each look. What its links are up to is in ``wiring``."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import pynvml
 
-from node_agent.errors import HardwareError
+from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError
+from node_agent.hardware.nvml.fabric import fabric
 from node_agent.hardware.nvml.partitions import live_devices
 from node_agent.hardware.nvml.scan import memory_info
 from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.nvml.translate import Answers, Calls, Handle, Query, figure
-from node_agent.hardware.provider import GpuReadings, RecoveryAction
+from node_agent.hardware.nvml.wiring import Wiring
+from node_agent.hardware.provider import GpuReadings, PcieLink, RecoveryAction, Throttle
 from node_agent.model.gpu import GpuUuid
 
 _ACTIONS = {
@@ -22,21 +28,92 @@ _ACTIONS = {
     pynvml.NVML_GPU_RECOVERY_ACTION_SYSTEM_REBOOT: RecoveryAction.REBOOT,
 }
 
+# Idle clocks and clocks that somebody has set are no trouble, and are left out.
+_THROTTLES = {
+    pynvml.nvmlClocksEventReasonSwPowerCap: Throttle.POWER_CAP,
+    pynvml.nvmlClocksEventReasonHwSlowdown: Throttle.SLOWDOWN,
+    pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown: Throttle.POWER_BRAKE,
+    pynvml.nvmlClocksEventReasonHwThermalSlowdown: Throttle.HARDWARE_THERMAL,
+    pynvml.nvmlClocksEventReasonSwThermalSlowdown: Throttle.SOFTWARE_THERMAL,
+}
 
-def read(session: Session, gpu: GpuUuid) -> GpuReadings:
-    """Read one GPU.
 
-    Raises:
-        DeviceLost: it is off the bus.
-        HardwareError: it answers nothing at all.
-    """
-    handle = session.handle(gpu)
-    answers = Answers()
-    values = answers.ask_all(_QUERIES, session.calls, handle)
-    # A GPU that lacks everything is an odd one; a GPU that fails everything is a broken one.
-    if not answers.heard:
-        raise answers.errors[0]
-    return GpuReadings(failed=answers.failed, **values)
+_UNCORRECTED = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
+
+# Between two looks at what changes slowly, unless the driver reports something.
+SLOW_SECONDS = 30.0
+
+# The share of the time at work from which on a PCIe link is expected to run at its best: at rest it may slow down.
+_AT_WORK = 0.5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Slow:
+    """What changes slowly or costs much to ask, with what went wrong; good until then, by the monotonic clock."""
+
+    until: float
+    values: Mapping[str, Any]
+    failed: Mapping[str, str]
+
+
+class Reader:
+    """Reads one GPU at a time, on the thread of the session's calls; what changes slowly is not asked at each look."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._wiring = Wiring(session)
+        self._slow: dict[GpuUuid, _Slow] = {}
+
+    def forget(self) -> None:
+        """Ask for everything at the next look, since something has happened. May be called from any thread."""
+        self._slow = {}
+
+    def read(self, gpu: GpuUuid) -> GpuReadings:
+        """Read one GPU.
+
+        Raises:
+            DeviceLost: it is off the bus.
+            HardwareError: it answers nothing at all.
+        """
+        calls, handle, remembered = self._session.calls, self._session.handle(gpu), self._slow
+        # Taken out while the GPU is read: one that fails meanwhile is another one when it is back.
+        known = remembered.pop(gpu, None)
+        answers = Answers()
+        values = answers.ask_all(_QUERIES, calls, handle)
+        told = _told(calls, handle, [field for field, _ in _FIELDS.values()])
+        for (name, (_, meaning)), answer in zip(_FIELDS.items(), told, strict=True):
+            values[name] = answers.ask(name, partial(_meant, answer, meaning))
+        # A GPU that lacks everything is an odd one; a GPU that fails everything is a broken one.
+        if not answers.heard:
+            raise answers.errors[0]
+        slow = known if known and time.monotonic() < known.until else self._read_slow(gpu, handle)
+        remembered[gpu] = slow
+        told_now = {name: value for name, value in values.items() if value is not None}
+        return GpuReadings(failed={**slow.failed, **answers.failed}, **{**slow.values, **told_now})
+
+    def _read_slow(self, gpu: GpuUuid, handle: Handle) -> _Slow:
+        answers = Answers()
+        values = answers.ask_all(_SLOW_QUERIES, self._session.calls, handle)
+        values["links"] = answers.ask("links", partial(self._wiring.links, gpu))
+        # What went wrong is tried again at the next look.
+        until = time.monotonic() + (0 if answers.failed else SLOW_SECONDS)
+        return _Slow(until=until, values=values, failed=answers.failed)
+
+
+def _told(calls: Calls, handle: Handle, fields: Sequence[int]) -> list[int | HardwareError]:
+    """All fields by one call; where that fails as a whole, so has each of them."""
+    try:
+        return calls.fields(handle, [(field, 0) for field in fields])
+    except (DeviceLost, DriverUnavailable):
+        raise
+    except HardwareError as error:
+        return [error for _ in fields]
+
+
+def _meant(answer: int | HardwareError, meaning: Callable[[int], Any]) -> Any:
+    if isinstance(answer, HardwareError):
+        raise answer
+    return meaning(answer)
 
 
 def _memory_used(calls: Calls, handle: Handle) -> int | None:
@@ -44,32 +121,17 @@ def _memory_used(calls: Calls, handle: Handle) -> int | None:
     return figure(info.used) if info and info.total else None
 
 
-def _recovery_action(calls: Calls, handle: Handle) -> RecoveryAction:
-    (answer,) = calls.fields(handle, [(pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION, 0)])
-    if isinstance(answer, HardwareError):
-        raise answer
-    return _ACTIONS.get(answer, RecoveryAction.OTHER)
-
-
 def _uncorrected_ecc_errors(calls: Calls, handle: Handle) -> int | None:
-    """Since the driver was loaded or the GPU reset. A GPU that is cut into MIG devices counts by them."""
-    wanted = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC
-    whole = calls.optional(pynvml.nvmlDeviceGetTotalEccErrors, handle, *wanted)
-    if whole is not None:
-        return figure(whole)
-    parts = [calls.optional(pynvml.nvmlDeviceGetTotalEccErrors, part, *wanted) for part in live_devices(calls, handle)]
-    known = [part for part in parts if part is not None]
+    """Of a GPU that counts as a whole."""
+    return figure(calls(pynvml.nvmlDeviceGetTotalEccErrors, handle, *_UNCORRECTED))
+
+
+def _uncorrected_ecc_errors_of_parts(calls: Calls, handle: Handle) -> int | None:
+    """Of a GPU that is cut into MIG devices, which counts by them."""
+    parts = live_devices(calls, handle)
+    counts = [calls.optional(pynvml.nvmlDeviceGetTotalEccErrors, part, *_UNCORRECTED) for part in parts]
+    known = [count for count in counts if count is not None]
     return sum(known) if known else None
-
-
-def _row_remap_pending(calls: Calls, handle: Handle) -> bool:
-    _, _, pending, _ = calls(pynvml.nvmlDeviceGetRemappedRows, handle)
-    return bool(pending)
-
-
-def _row_remap_failed(calls: Calls, handle: Handle) -> bool:
-    *_, failed = calls(pynvml.nvmlDeviceGetRemappedRows, handle)
-    return bool(failed)
 
 
 def _utilization(calls: Calls, handle: Handle) -> float:
@@ -82,13 +144,56 @@ def _power(calls: Calls, handle: Handle) -> float | None:
     return None if milliwatts is None else milliwatts / 1000
 
 
+def _is_at_work(calls: Calls, handle: Handle) -> bool:
+    try:
+        return _utilization(calls, handle) >= _AT_WORK
+    except (DeviceLost, DriverUnavailable):
+        raise
+    except HardwareError:
+        return False  # the reading of the utilization says what is wrong with it
+
+
+def _pcie(calls: Calls, handle: Handle) -> PcieLink:
+    return PcieLink(
+        generation=calls(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, handle),
+        width=calls(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
+        max_generation=calls(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
+        max_width=calls(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
+        at_work=_is_at_work(calls, handle),
+    )
+
+
+def _throttles(calls: Calls, handle: Handle) -> frozenset[Throttle]:
+    bits = calls.optional(pynvml.nvmlDeviceGetCurrentClocksEventReasons, handle)
+    if bits is None:
+        # By the name that it had before driver 535.
+        bits = calls(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle)
+    return frozenset(throttle for bit, throttle in _THROTTLES.items() if bits & bit)
+
+
 _QUERIES: Mapping[str, Query] = {
     "memory_used": _memory_used,
     "utilization": _utilization,
     "temperature": lambda calls, handle: calls(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
     "power": _power,
-    "recovery_action": _recovery_action,
     "uncorrected_ecc_errors": _uncorrected_ecc_errors,
-    "row_remap_pending": _row_remap_pending,
-    "row_remap_failed": _row_remap_failed,
+    "throttles": _throttles,
+}
+
+_SLOW_QUERIES: Mapping[str, Query] = {
+    "uncorrected_ecc_errors": _uncorrected_ecc_errors_of_parts,
+    "fabric": fabric,
+    "pcie": _pcie,
+}
+
+_FIELDS: Mapping[str, tuple[int, Callable[[int], Any]]] = {
+    "recovery_action": (
+        pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION,
+        lambda action: _ACTIONS.get(action, RecoveryAction.OTHER),
+    ),
+    "row_remap_pending": (pynvml.NVML_FI_DEV_REMAPPED_PENDING, bool),
+    "row_remap_failed": (pynvml.NVML_FI_DEV_REMAPPED_FAILURE, bool),
+    "pages_retired_for_single_bits": (pynvml.NVML_FI_DEV_RETIRED_SBE, figure),
+    "pages_retired_for_double_bits": (pynvml.NVML_FI_DEV_RETIRED_DBE, figure),
+    "page_retirement_pending": (pynvml.NVML_FI_DEV_RETIRED_PENDING, bool),
 }
