@@ -3,14 +3,31 @@
 What a GPU does not support says nothing about it; a query that went wrong is a finding of its own.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from node_agent.hardware.provider import GpuReadings, RecoveryAction
+from node_agent.hardware.provider import GpuReadings, RecoveryAction, Throttle
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Instance, Reason
 
-# A GPU that cannot tell these, although it should, may be sick; whatever else it cannot tell is a gap in the metrics.
-HEALTH_READINGS = frozenset({"recovery_action", "uncorrected_ecc_errors", "row_remap_pending", "row_remap_failed"})
+# What it means that a query went wrong: the trouble that it would have told of may be there. Whatever else a GPU cannot
+# tell is a gap in the metrics.
+_UNREADABLE = {
+    "recovery_action": Reason.QUERY_FAILED,
+    "uncorrected_ecc_errors": Reason.QUERY_FAILED,
+    "row_remap_pending": Reason.QUERY_FAILED,
+    "row_remap_failed": Reason.QUERY_FAILED,
+    "pages_retired_for_single_bits": Reason.QUERY_FAILED,
+    "pages_retired_for_double_bits": Reason.QUERY_FAILED,
+    "page_retirement_pending": Reason.QUERY_FAILED,
+    "links": Reason.NVLINK,
+    "fabric": Reason.FABRIC,
+    "pcie": Reason.PCIE,
+    "throttles": Reason.THERMAL,
+}
+
+# From so many retired pages on NVIDIA replaces a board.
+_MOST_PAGES, _MOST_FOR_DOUBLE_BITS = 63, 15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,19 +48,92 @@ class Finding:
 
 def findings(readings: GpuReadings) -> tuple[Finding, ...]:
     """What is wrong, by one look at a GPU; at most one finding for a reason."""
-    found: list[Finding] = []
-    failed = {name: why for name, why in readings.failed.items() if name in HEALTH_READINGS}
-    if failed:
-        what = "; ".join(f"{name}: {why}" for name, why in failed.items())
-        found.append(Finding(reason=Reason.QUERY_FAILED, message=f"what tells of its health cannot be read: {what}"))
+    found = [finding for finds in _FINDS for finding in finds(readings)]
+    return tuple({finding.reason: finding for finding in found}.values())
+
+
+def _unreadable(readings: GpuReadings) -> Iterator[Finding]:
+    for reason in dict.fromkeys(_UNREADABLE.values()):
+        failed = [f"{name}: {why}" for name, why in readings.failed.items() if _UNREADABLE.get(name) is reason]
+        if failed:
+            # Links that do not tell how they are may well work: that is shown, and takes nothing out of service.
+            peers = frozenset[GpuUuid]() if reason is Reason.NVLINK else None
+            message = f"what tells of its health cannot be read: {'; '.join(failed)}"
+            yield Finding(reason=reason, message=message, peers=peers)
+
+
+def _recovery(readings: GpuReadings) -> Iterator[Finding]:
     if readings.recovery_action not in (None, RecoveryAction.NONE):
-        message = f"the driver asks for recovery: {readings.recovery_action}"
-        found.append(Finding(reason=Reason.RECOVERY, message=message))
+        yield Finding(reason=Reason.RECOVERY, message=f"the driver asks for recovery: {readings.recovery_action}")
+
+
+def _memory(readings: GpuReadings) -> Iterator[Finding]:
     if readings.row_remap_failed:
-        found.append(Finding(reason=Reason.ROW_REMAP, message="row remapping failed: the board needs replacement"))
+        yield Finding(reason=Reason.ROW_REMAP, message="row remapping failed: the board needs replacement")
+    double = readings.pages_retired_for_double_bits or 0
+    pages = double + (readings.pages_retired_for_single_bits or 0)
+    if pages >= _MOST_PAGES or double > _MOST_FOR_DOUBLE_BITS:
+        message = f"{pages} memory pages are retired, {double} for double-bit errors: the board needs replacement"
+        yield Finding(reason=Reason.RETIRED_PAGES, message=message)
     if count := readings.uncorrected_ecc_errors:
-        found.append(Finding(reason=Reason.ECC, message=f"{count} uncorrected ECC errors since the last reset"))
+        yield Finding(reason=Reason.ECC, message=f"{count} uncorrected ECC errors since the last reset")
     if readings.row_remap_pending:
-        message = "a row waits to be remapped: reset it when idle"
-        found.append(Finding(reason=Reason.RESET_NEEDED, message=message))
-    return tuple(found)
+        yield Finding(reason=Reason.RESET_NEEDED, message="a row waits to be remapped: reset it when idle")
+    if readings.page_retirement_pending:
+        yield Finding(reason=Reason.RESET_NEEDED, message="a memory page waits to be retired: reset it when idle")
+
+
+def _links(readings: GpuReadings) -> Iterator[Finding]:
+    links = readings.links
+    if links is None or not links.down:
+        return
+    which = ", ".join(str(number) for number in sorted(links.down))
+    message = f"{len(links.down)} of {len(links.down) + links.up} NVLinks are down: {which}"
+    yield Finding(reason=Reason.NVLINK, message=message, peers=frozenset().union(*links.down.values()))
+
+
+def _fabric(readings: GpuReadings) -> Iterator[Finding]:
+    if readings.fabric is None:
+        return
+    if readings.fabric.troubles:
+        yield Finding(reason=Reason.FABRIC, message=f"its NVLink fabric: {', '.join(readings.fabric.troubles)}")
+    elif not readings.fabric.joined:
+        yield Finding(reason=Reason.FABRIC_JOINING, message="it has not joined its NVLink fabric yet")
+
+
+def _pcie(readings: GpuReadings) -> Iterator[Finding]:
+    link = readings.pcie
+    if link is None:
+        return
+    narrow = link.width < link.max_width
+    slow = link.generation < link.max_generation and link.at_work
+    if narrow or slow:
+        runs, could = f"{link.generation} x{link.width}", f"{link.max_generation} x{link.max_width}"
+        message = f"its PCIe link runs at generation {runs} and could at {could}: see to the slot, riser and cables"
+        yield Finding(reason=Reason.PCIE, message=message)
+
+
+def _throttling(readings: GpuReadings) -> Iterator[Finding]:
+    throttles = readings.throttles or frozenset()
+    heat = throttles & {Throttle.HARDWARE_THERMAL, Throttle.SOFTWARE_THERMAL}
+    if heat:
+        at = "" if readings.temperature is None else f" at {readings.temperature} °C"
+        yield Finding(
+            reason=Reason.THERMAL, message=f"heat slows it down{at} ({', '.join(sorted(heat))}): see to its cooling"
+        )
+    # The hardware slows down for heat or for want of power, and says of heat that it is.
+    if Throttle.POWER_BRAKE in throttles or (
+        Throttle.SLOWDOWN in throttles and Throttle.HARDWARE_THERMAL not in throttles
+    ):
+        yield Finding(reason=Reason.POWER, message="want of power slows it down: see to its power supply and cables")
+
+
+_FINDS: tuple[Callable[[GpuReadings], Iterator[Finding]], ...] = (
+    _unreadable,
+    _recovery,
+    _memory,
+    _links,
+    _fabric,
+    _pcie,
+    _throttling,
+)

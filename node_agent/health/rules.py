@@ -30,6 +30,7 @@ _DEFAULTS: Mapping[Reason, Action] = {
     # Where it is confined to links, the GPU by itself is only degraded.
     Reason.NVLINK: Action.WITHDRAW,
     Reason.FABRIC: Action.DEGRADE,
+    Reason.FABRIC_JOINING: Action.COUNT,
     Reason.PCIE: Action.DEGRADE,
     Reason.THERMAL: Action.DEGRADE,
     Reason.POWER: Action.DEGRADE,

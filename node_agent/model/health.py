@@ -33,6 +33,7 @@ class Reason(StrEnum):
     RESET_NEEDED = "reset-needed"
     NVLINK = "nvlink"
     FABRIC = "fabric"
+    FABRIC_JOINING = "fabric-joining"
     PCIE = "pcie-degraded"
     THERMAL = "thermal-throttling"
     POWER = "power-throttling"
