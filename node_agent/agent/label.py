@@ -2,12 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from node_agent.agent.access import access_of
 from node_agent.config.resolve import Sources
 from node_agent.errors import KubeAccessError
-from node_agent.kit.latest import Latest
+from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.kit.tasks import running
 from node_agent.kube.client import KubeClient
@@ -39,22 +39,23 @@ async def node_label(sources: Sources) -> AsyncIterator[Latest[str | None]]:
         return
     async with KubeClient(access) as client:
         mirror = Mirror(client, NODES, fields=f"metadata.name={settings.node_name}")
-        following = _follow(mirror, settings.node_name, name, label)
-        async with running(mirror.run(), name="node"), running(following, name="node label"):
-            await _first_answer(mirror)
+        answered = asyncio.Event()
+
+        async def follow() -> None:
+            async for _ in changes(mirror.objects, mirror.synced):
+                if mirror.synced.value:
+                    node = mirror.objects.value.get(settings.node_name, {"metadata": {}})
+                    label.set(node["metadata"].get("labels", {}).get(name))
+                    answered.set()
+
+        async with running(mirror.run(), name="node"), running(follow(), name="node label"):
+            await _patiently(answered)
             yield label
 
 
-async def _follow(mirror: Mirror, node: str, name: str, label: Latest[str | None]) -> None:
-    async for nodes in mirror.objects.watch():
-        if mirror.synced.value or nodes:
-            label.set(nodes.get(node, {}).get("metadata", {}).get("labels", {}).get(name))
-
-
-async def _first_answer(mirror: Mirror) -> None:
-    with suppress(TimeoutError):
+async def _patiently(answered: asyncio.Event) -> None:
+    try:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            async for synced in mirror.synced.watch():
-                if synced:
-                    return
-    log.warning("the API server does not tell the node's label yet", seconds=PATIENCE_SECONDS)
+            await answered.wait()
+    except TimeoutError:
+        log.warning("the API server does not tell the node's label yet", seconds=PATIENCE_SECONDS)

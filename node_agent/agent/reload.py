@@ -90,7 +90,10 @@ def first_configuration(sources: Sources, label: Latest[str | None]) -> Configur
         if not kept.exists():
             raise
         log.error("configuration refused", reason=error, kept=kept)
-        first = replace(bare, file=kept).resolve()
+        try:
+            first = replace(bare, file=kept).resolve()
+        except ConfigError as older:
+            raise ConfigError(f"{error}\n  and what was last in force is of no use: {older}") from error
         return Configuration(sources=sources, label=label, first=first, trouble=str(error))
 
 
@@ -133,6 +136,7 @@ class Reloader:
             logs.set_level(settings.log.level)
         if before.trouble is not None or changed or waiting != before.after_restart:
             log.info("configuration in force", source=_source(found), changed=changed, after_restart=waiting)
+            tell_notices(found)
         self.state.set(
             replace(
                 before,
@@ -154,6 +158,12 @@ class Reloader:
         except OSError as error:
             if self._refusals.should_say(str(error)):
                 log.warning("the configuration in force is not kept for the next start", file=path, reason=error)
+
+
+def tell_notices(found: Resolved) -> None:
+    """Log what the operator should know of a configuration."""
+    for notice in found.notices:
+        log.warning("configuration notice", notice=notice)
 
 
 def in_force(running: Settings, wanted: Settings) -> tuple[Settings, tuple[str, ...]]:

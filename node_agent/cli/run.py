@@ -60,7 +60,7 @@ async def serve(
 
 async def _serve_sources(sources: "Sources", stat: Callable[[Path], Any]) -> None:
     from node_agent.agent.label import node_label
-    from node_agent.agent.reload import first_configuration
+    from node_agent.agent.reload import first_configuration, tell_notices
     from node_agent.kit import logs
 
     logs.configure()
@@ -68,4 +68,5 @@ async def _serve_sources(sources: "Sources", stat: Callable[[Path], Any]) -> Non
         configuration = first_configuration(sources, label)
         settings = configuration.first.settings
         logs.configure(settings.log.level, settings.log.form)
+        tell_notices(configuration.first)
         await serve(settings, stat, configuration if sources.has_documents else None)

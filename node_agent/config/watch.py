@@ -14,7 +14,8 @@ LOOK_SECONDS = 1.0
 async def readings(sources: Sources, label: Latest[str | None]) -> AsyncIterator[Resolved | ConfigError]:
     """What the sources say, soon and whenever they may say something else, or why that cannot be used.
 
-    A change is read once it has stood for one look: a file that is being written is not read half.
+    A change is read once it has stood for one look: a file that is being written is not read half. What cannot be read
+    at all, be it for want of a file descriptor, is tried again at each look.
     """
     seen: Hashable = None
     read: Hashable = None
@@ -28,5 +29,5 @@ async def readings(sources: Sources, label: Latest[str | None]) -> AsyncIterator
             found = error
         # What was swapped in the meantime is read at the next look.
         if (sources.identity(), label.value) == seen:
-            read = seen
+            read = None if isinstance(found, ConfigError) and isinstance(found.__cause__, OSError) else seen
             yield found

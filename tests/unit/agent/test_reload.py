@@ -181,6 +181,15 @@ def test_an_agent_that_never_had_a_good_one_does_not_start(place: Place, mounted
         first_configuration(sources(place, mounted / "less"), Latest(None))
 
 
+async def test_where_what_was_kept_is_of_no_use_either_both_are_named(place: Place, mounted: MountedConfigMap) -> None:
+    kept = place.folder / "state" / KEPT
+    kept.parent.mkdir()
+    kept.write_text('{"of": "another version"}')
+    mounted.write({"less": "version: v2"})
+    with pytest.raises(ConfigError, match=r"version: expected v1(.|\n)*and what was last in force is of no use: of: "):
+        first_configuration(sources(place, mounted / "less"), Latest(None))
+
+
 async def test_what_is_kept_is_what_the_documents_say_and_not_the_environment(
     place: Place, mounted: MountedConfigMap
 ) -> None:

@@ -1,6 +1,8 @@
 """A configuration that changes is read once it is whole, and nothing else is."""
 
 import asyncio
+import os
+import resource
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -85,7 +87,30 @@ async def test_a_file_that_goes_and_comes_back_is_told_each_time(tmp_path: Path)
         file.unlink()
         assert "cannot be read: No such file" in str(await reader.until(2))
         file.write_text(LOUD)
-        assert await reader.level(3) == "debug"
+        while isinstance(reader.found[-1], ConfigError):
+            await reader.until(len(reader.found) + 1)
+        assert await reader.level(len(reader.found)) == "debug"
+
+
+async def test_what_cannot_be_read_for_want_of_a_descriptor_is_read_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(QUIET)
+    async with reading(file=file) as reader:
+        await reader.until(1)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        file.write_text(LOUD)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            assert "cannot be read: Too many open files" in str(await reader.until(2))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        while isinstance(reader.found[-1], ConfigError):
+            await reader.until(len(reader.found) + 1)
+        assert await reader.level(len(reader.found)) == "debug"
 
 
 async def test_a_file_that_is_being_written_is_not_read_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
