@@ -191,7 +191,7 @@ def _assemble(
     for name, run in (
         ("inventory", keeper.run),
         *health_services(
-            settings, board, keeper=keeper, provider=provider, published=publisher.published, files=files
+            live.settings, board, keeper=keeper, provider=provider, published=publisher.published, files=files
         ).items(),
         ("cdi", publisher.run),
         ("status", StatusServer(agent.status, view, paths.run_dir / "agent.sock", clear=board.clear).run),

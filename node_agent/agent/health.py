@@ -17,19 +17,25 @@ from node_agent.health.verdicts import Verdicts
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
+from node_agent.kit.logs import Log
 from node_agent.model.health import Reason
+
+log = Log(__name__)
 
 Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def remembering_board(settings: Settings, files: Lane) -> HealthBoard:
     """The board with what an earlier agent has left of open causes and counts."""
-    verdicts = Verdicts(policy=policy(settings), probe_seconds=settings.health.probe_interval, boot=read_boot_id())
-    return HealthBoard(verdicts, await files.run("read the record of health", _file(settings).load))
+    return HealthBoard(verdicts_of(settings), await files.run("read the record of health", _file(settings).load))
+
+
+def verdicts_of(settings: Settings) -> Verdicts:
+    return Verdicts(policy=policy(settings), probe_seconds=settings.health.probe_interval, boot=read_boot_id())
 
 
 def health_services(
-    settings: Settings,
+    settings: Latest[Settings],
     board: HealthBoard,
     *,
     keeper: InventoryKeeper,
@@ -45,16 +51,25 @@ def health_services(
         board=board,
         on_change=keeper.rescan,
     )
-    recorder = HealthRecorder(file=_file(settings), record=board.record, lane=files)
+    recorder = HealthRecorder(file=_file(settings.value), record=board.record, lane=files)
     return {
         "health": watcher.run,
         "health record": recorder.run,
+        "health policy": lambda: follow_policy(settings, board),
         "health of device nodes": lambda: report_device_nodes(published, board),
     }
 
 
 def _file(settings: Settings) -> HealthFile:
     return HealthFile(settings.paths.state_dir / "health.json")
+
+
+async def follow_policy(settings: Latest[Settings], board: HealthBoard) -> None:
+    """Have the board go by the rules that are in force, until cancelled."""
+    async for found in settings.watch():
+        if (verdicts := verdicts_of(found)) != board.verdicts:
+            board.judge_by(verdicts)
+            log.info("health is judged by other rules", rules=len(verdicts.policy.rules))
 
 
 async def report_device_nodes(published: Latest[Published], board: HealthBoard) -> None:

@@ -44,7 +44,6 @@ AFTER_RESTART: Mapping[str, str] = {
     "node_events": "agent.nodeReports.events",
     "mps_root": "flags.mpsRoot",
     "paths": "agent.paths",
-    "health": "agent.health",
 }
 
 log = Log(__name__)

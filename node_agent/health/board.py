@@ -86,6 +86,13 @@ class HealthBoard:
             self._set(gpu, after)
         return cleared
 
+    def judge_by(self, verdicts: Verdicts) -> None:
+        """Go by other rules from now on: what is open is judged anew, and what they let pass before is for a probe."""
+        now, self.verdicts = self._clock(), verdicts
+        self._new = verdicts.found(Chart(), NOT_PROBED, now)
+        for gpu, chart in tuple(self._charts.items()):
+            self._set(gpu, verdicts.judged(chart, now))
+
     def present(self, gpus: Collection[GpuUuid]) -> None:
         """Say which GPUs there are. One that is away is to be looked at when it comes back; at last it is forgotten."""
         now = self._clock()

@@ -161,6 +161,10 @@ class Verdicts:
 
     def remembered(self, chart: Chart, now: float) -> Chart:
         """A chart of an earlier agent, by the rules of this one, and not looked at yet."""
+        return self.found(self.judged(chart, now), NOT_PROBED, now)
+
+    def judged(self, chart: Chart, now: float) -> Chart:
+        """A chart that other rules have made, by these."""
         decided = [(cause, self.policy.decide(cause.reason, cause.code)) for cause in chart.causes]
         causes = {
             cause.key: replace(cause, severity=decision.severity, clears=_clears(cause.reason, decision))
@@ -172,7 +176,7 @@ class Verdicts:
             for key, course in chart.courses.items()
             if key in causes or 0 <= now - course.last < FLAPPING_SECONDS
         }
-        return self.found(replace(chart, causes=tuple(causes.values()), courses=courses), NOT_PROBED, now)
+        return replace(chart, causes=tuple(causes.values()), courses=courses)
 
     def _closed(self, chart: Chart, now: float, look: "Look | None") -> Chart:
         """The chart without the causes that are over, except those that are held open."""

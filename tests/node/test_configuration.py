@@ -118,7 +118,8 @@ def test_the_label_of_the_node_chooses_and_a_bad_one_changes_nothing(node: RealN
         label(node, "none-such")
         wait_until("it is refused", lambda: config_of(node).get("trouble"))
         assert f"label {LABEL}=none-such: there is no such configuration" in config_of(node)["trouble"]
-        configs.write({"default": WHOLE, "none-such": "version: v1\nagent: {devices: {exclde: [0]}}"})
+        mistaken = "version: v1\nagent: {devices: {exclde: [0]}}"
+        configs.write({"default": WHOLE, "less": WITHOUT_THE_FIRST, "none-such": mistaken})
         wait_until("the mistake is named", lambda: "did you mean agent.devices.exclude?" in config_of(node)["trouble"])
         wait_until("an Event tells of it", lambda: refusals(node))
         assert node.allocatable(GPU) == 8

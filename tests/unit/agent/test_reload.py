@@ -104,6 +104,21 @@ async def test_what_a_pod_holds_is_waited_for_and_named(place: Place, mounted: M
         await config_when(agent, lambda config: not config.waits)
 
 
+async def test_an_open_cause_is_judged_by_the_rules_that_come_into_force(
+    place: Place, mounted: MountedConfigMap
+) -> None:
+    async with following(place, mounted / "config.yaml"):
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        place.simulated.node.faults.xid("gpu-3", 79)
+        await place.kubelet.until(RESOURCE, allocatable=7)
+        mounted.write({"config.yaml": "agent: {health: {ignoredXids: [79]}}"})
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        place.simulated.node.faults.xid("gpu-4", 79)
+        mounted.write({"config.yaml": "agent: {health: {rules: [{xids: [94], action: withdraw}]}}"})
+        await asyncio.sleep(0.3)
+        assert place.kubelet.view(RESOURCE).allocatable == 8
+
+
 async def test_what_needs_a_new_start_is_said_and_left_as_it_is(place: Place, mounted: MountedConfigMap) -> None:
     changed = "flags: {plugin: {deviceListStrategy: envvar}}\nagent: {devices: {exclude: [0]}}"
     async with following(place, mounted / "config.yaml") as agent:
@@ -207,6 +222,7 @@ CHANGED: dict[str, Any] = {
     "shareable": ("*",),
     "resources": (Rename(pattern="*", resource="nvidia.com/h200"),),
     "dra_groups": True,
+    "health": Health(probe_interval=9.0),
     "log": Log(level="debug"),
 }
 
@@ -228,7 +244,7 @@ def test_a_setting_that_follows_comes_into_force_at_once(name: str) -> None:
 
 
 def test_a_setting_that_waits_is_left_and_its_key_is_told() -> None:
-    wanted = replace(Settings(), node_name="other", health=Health(probe_interval=9.0), dra_groups=True)
+    wanted = replace(Settings(), node_name="other", kubeconfig=Path("/other"), dra_groups=True)
     settings, waiting = in_force(Settings(), wanted)
     assert settings == replace(Settings(), dra_groups=True)
-    assert waiting == ("agent.nodeName", "agent.health")
+    assert waiting == ("agent.nodeName", "agent.kubeconfig")
