@@ -120,8 +120,8 @@ def _show_gpu(out: "Console", gpu: GpuHealth, now: float) -> None:
 
 
 def age(seconds: float) -> str:
-    """A time in its largest unit, such as ``5 min``; a clock that was set back makes none of it negative."""
+    """A time in its largest unit, such as ``5 min ago``; a clock that was set back makes none of it negative."""
     for size, unit in UNITS:
         if seconds >= size:
-            return f"{seconds // size:.0f} {unit}"
+            return f"{seconds // size:.0f} {unit} ago"
     return "just now"

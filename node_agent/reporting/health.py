@@ -44,7 +44,7 @@ class CauseStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     @property
     def text(self) -> str:
         """What was seen and what ends it, in one line."""
-        return f"{self.message}; {self.clears}" if self.clears else self.message
+        return f"{self.message} ({self.clears})" if self.clears else self.message
 
     @property
     def title(self) -> str:

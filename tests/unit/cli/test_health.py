@@ -101,7 +101,14 @@ def test_a_gpu_that_cannot_be_read_is_told_and_counted(run: Run, socket: Path, a
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(-5, "just now"), (0.4, "just now"), (59.9, "59 s"), (60, "1 min"), (7300, "2 h"), (200000, "2 d")],
+    [
+        (-5, "just now"),
+        (0.4, "just now"),
+        (59.9, "59 s ago"),
+        (60, "1 min ago"),
+        (7300, "2 h ago"),
+        (200000, "2 d ago"),
+    ],
 )
 def test_an_age_is_told_in_its_largest_unit(seconds: float, text: str) -> None:
     assert age(seconds) == text

@@ -5,7 +5,14 @@ from pathlib import Path
 
 from grpc import aio
 
-from node_agent.dra.health import LONGEST_MESSAGE, HealthFeed, HealthServicerV1, HealthServicerV1Alpha1
+from node_agent.dra.health import (
+    AGAIN_SECONDS,
+    LONGEST_MESSAGE,
+    TIMEOUT_SECONDS,
+    HealthFeed,
+    HealthServicerV1,
+    HealthServicerV1Alpha1,
+)
 from node_agent.kit.latest import Latest
 from node_agent.kubelet.server import serving
 from node_agent.model.device import DeviceKind, PublishedDevice
@@ -61,6 +68,10 @@ async def test_the_list_is_sent_again_before_the_kubelet_takes_it_for_stale() ->
     async with asyncio.timeout(2):
         first, second, third = [await anext(lists) for _ in range(3)]
     assert first == second == third
+
+
+def test_a_list_that_is_lost_leaves_time_for_another_before_the_kubelet_doubts_it() -> None:
+    assert 2 * AGAIN_SECONDS < TIMEOUT_SECONDS <= 30
 
 
 async def test_a_long_message_is_cut_to_what_the_kubelet_keeps() -> None:

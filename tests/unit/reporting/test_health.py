@@ -41,7 +41,7 @@ def test_a_cause_is_told_with_its_number_its_time_and_what_clears_it() -> None:
         since=1000.0,
         clears="back when the driver asks for no recovery",
     )
-    assert cause.text == "Xid 79; back when the driver asks for no recovery"
+    assert cause.text == "Xid 79 (back when the driver asks for no recovery)"
 
 
 @pytest.mark.parametrize(

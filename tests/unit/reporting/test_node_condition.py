@@ -38,7 +38,7 @@ def test_one_gpu_out_of_service_is_enough_and_is_named_with_its_causes(severity:
     found = node_condition(ward.view.document)
     assert (found.status, found.reason) == ("False", "GPUsOutOfService")
     assert found.message == (
-        f"gpu-1 {severity.name.lower()}: Xid 79; back when the driver asks for no recovery; a row waits"
+        f"gpu-1 {severity.name.lower()}: Xid 79 (back when the driver asks for no recovery); a row waits"
     )
 
 

@@ -59,7 +59,7 @@ def test_a_cause_that_opens_is_told_once_with_all_that_is_known(
     ward.ail(1, xid(79, severity))
     (notice,) = teller.notices()
     assert (notice.type, notice.reason) == ("Warning", reason)
-    assert notice.note == f"gpu-1 ({uuid(1)}): xid 79: Xid 79; back when the driver asks for no recovery"
+    assert notice.note == f"gpu-1 ({uuid(1)}): xid 79: Xid 79 (back when the driver asks for no recovery)"
     assert teller.notices() == []
 
 
