@@ -85,4 +85,6 @@ def _resource(plugin: DevicePlugin) -> ResourceStatus:
         registrations=registration.count,
         devices=len(offer.devices),
         healthy=sum(device.healthy for device in offer.devices),
+        withheld=tuple(dict.fromkeys(f"{one.gpu}: {one.trouble}" for one in offer.devices if one.trouble)),
+        trouble=plugin.trouble.value,
     )

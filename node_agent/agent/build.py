@@ -229,6 +229,7 @@ def _plugin(
         held=limits.held,
         grants=ledger.grants,
         take=limits.take,
+        daemons=Latest({}),
     )
 
 

@@ -1,15 +1,15 @@
 """The settings in force, and what those parts take of them that follow a change while they run."""
 
 import asyncio
-from collections.abc import Iterable
 from dataclasses import replace
 
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.dra.slices import PoolSettings
 from node_agent.kit.latest import Latest
-from node_agent.model.gpu import Gpu
+from node_agent.model.inventory import Inventory
 from node_agent.model.naming import named
+from node_agent.topology.preferred import Policy
 
 # By then the kubelet has read a list that was sent to it.
 SETTLE_SECONDS = 0.5
@@ -23,12 +23,16 @@ class Live:
         self.selection = Latest(selection_of(settings))
         self.pool = Latest(pool_of(settings))
 
-    async def apply(self, settings: Settings, gpus: Iterable[Gpu]) -> None:
-        """Put these settings in force; of the ``gpus`` none is offered under two names at any moment."""
+    async def apply(self, settings: Settings, inventory: Inventory) -> None:
+        """Put these settings in force; no GPU of the node is offered under two names at any moment."""
         self.settings.set(settings)
         self.pool.set(pool_of(settings))
-        before, after = self.selection.value, selection_of(settings)
-        if moving := [gpu.uuid for gpu in gpus if before.resource_of(gpu) not in (None, after.resource_of(gpu))]:
+        after = selection_of(settings)
+        before, names = (
+            {gpu: form.resource for gpu, form in selection.forms(inventory).items()}
+            for selection in (self.selection.value, after)
+        )
+        if moving := [gpu for gpu, name in before.items() if name != names.get(gpu, name)]:
             self.selection.set(replace(after, exclude=(*after.exclude, *moving)))
             await asyncio.sleep(SETTLE_SECONDS)
         self.selection.set(after)
@@ -36,7 +40,12 @@ class Live:
 
 def selection_of(settings: Settings) -> Selection:
     rules = tuple(Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources)
-    return Selection(exclude=settings.exclude, rules=rules)
+    return Selection(
+        exclude=settings.exclude,
+        rules=rules,
+        sharing=settings.sharing.rules,
+        policy=Policy(settings.sharing.placement),
+    )
 
 
 def pool_of(settings: Settings) -> PoolSettings:

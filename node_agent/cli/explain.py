@@ -24,10 +24,9 @@ def preferred(
     config: Path | None, simulate: str | None, size: int, available: str | None, must_include: str | None
 ) -> None:
     """Which GPUs a request gets, among which candidates, and why."""
-    from node_agent.deviceplugin.offer import pool_of, whole_gpus
-    from node_agent.model.health import HealthReport
     from node_agent.topology.explain import explain as explained
-    from node_agent.topology.preferred import DeviceId, PreferredRequest
+    from node_agent.topology.preferred import DeviceId, Pool, PreferredRequest
+    from node_agent.topology.score import scores
 
     with chosen_node(config, simulate, {}) as (settings, _):
         inventory = look(settings)
@@ -38,8 +37,8 @@ def preferred(
         request = PreferredRequest(
             available=frozenset(map(DeviceId, free | must)), must_include=frozenset(map(DeviceId, must)), size=size
         )
-        devices = whole_gpus(inventory.gpus, HealthReport(), reachable=None)
-        console().print(explained(request, pool_of(inventory, devices)).text, markup=False)
+        whole = Pool(scores=scores(inventory), parents={DeviceId(gpu.uuid): gpu.uuid for gpu in inventory.gpus})
+        console().print(explained(request, whole).text, markup=False)
 
 
 def _chosen(inventory: Inventory, words: str) -> set[GpuUuid]:

@@ -86,6 +86,8 @@ def show(found: Status) -> None:
         out.print(f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}")
     for resource in found.resources:
         out.print(_resource_line(resource))
+        for reason in resource.withheld:
+            out.print(f"  [yellow]withheld[/yellow] {plain(reason)}")
     if found.cdi is not None:
         out.print(f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs")
     if found.config is not None:

@@ -21,12 +21,9 @@ UNSERVED: Mapping[str, str] = {
     "flags.useNodeFeatureAPI": "the agent writes no labels yet",
     "flags.deviceDiscoveryStrategy": "GPUs are found through NVML",
     "flags.plugin.passDeviceSpecs": "device nodes reach a container through CDI",
-    "flags.plugin.sharedDevicesAllocationPolicy": "devices are not shared yet",
     "flags.gfd": "the agent writes no labels yet",
     "resources.mig": "MIG devices are not offered yet",
-    "sharing.timeSlicing": "each device is offered once",
-    "sharing.mps": "each device is offered once",
-    "agent.sharing": "each device is offered once",
+    "sharing.mps": "no MPS daemon is started yet, and without one nothing is offered",
     "imex": "IMEX channels are not offered yet",
 }
 # Values of these keys that mean what the agent does anyway.

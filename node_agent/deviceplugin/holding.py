@@ -14,6 +14,7 @@ from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.errors import DeviceHeld, KubeletError
 from node_agent.kit.logs import Log, Steady
 from node_agent.model.gpu import GpuUuid
+from node_agent.sharing.shares import parts_of
 
 Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
 """The ids of the devices that pods hold, by resource; raises KubeletError while nobody tells."""
@@ -49,7 +50,7 @@ class LimitDoor:
         self.synced = asyncio.Event()
 
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Hold devices for a pod. Raises DeviceHeld where a claim holds one of them; then none is held."""
+        """Hold devices for a pod. Raises DeviceHeld where somebody else has one of them; then none is held."""
         grants = [_grant(resource, device.id, device.gpu) for device in devices]
         await self._ledger.reserve_all(grants, durable=False)
 
@@ -72,7 +73,8 @@ class LimitDoor:
         await self._ledger.look()
         await self._ledger.reconcile(Door.LIMIT, live.values())
         recorded = dict(self._ledger.grants.value)
-        for holder, grant in live.items():
+        # Who has a whole GPU had it before it was shared; the other way round the ledger would not take both.
+        for holder, grant in sorted(live.items(), key=lambda one: one[1].holds[0].share_id is not None):
             if holder not in recorded:
                 await self._learn(grant)
         now = time.time()
@@ -88,7 +90,7 @@ class LimitDoor:
             await self._ledger.reserve(grant, durable=False)
         except DeviceHeld as error:
             if self._conflict.should_say(str(error)):
-                log.error("a pod has what a claim holds: end one of the two", reason=error)
+                log.error("a pod has what another holds: end one of the two", reason=error)
 
     def _known(self, resource: str, device: str) -> Grant | None:
         gpu = self._gpu_of(resource, device)
@@ -100,4 +102,6 @@ def _holder(resource: str, device: str) -> Holder:
 
 
 def _grant(resource: str, device: str, gpu: GpuUuid) -> Grant:
-    return Grant(holder=_holder(resource, device), holds=(Hold(device=device, gpus=(gpu,)),))
+    return Grant(
+        holder=_holder(resource, device), holds=(Hold(device=device, gpus=(gpu,), share_id=parts_of(device)[1]),)
+    )

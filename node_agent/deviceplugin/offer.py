@@ -1,30 +1,31 @@
 """What a resource offers: its devices, and which of them may be given out. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from node_agent.errors import AllocationError
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
-from node_agent.topology.preferred import DeviceId, Pool
+from node_agent.sharing.shares import Shared, Strategy, parts_of
+from node_agent.topology.preferred import DeviceId, Policy, Pool
 from node_agent.topology.score import scores
-
-NONE_HELD: Mapping[GpuUuid, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfferedDevice:
     """One entry of the list, on or of a GPU whose ``index`` is the driver's present number for it.
 
-    ``trouble`` says why the device must not be given out; None where it may. A ``gone`` one is in the list only since
-    a pod may still hold it.
+    ``shared`` is how the GPU is shared of which it is a share. ``trouble`` says why the device must not be given out;
+    None where it may. A ``gone`` one is in the list only since a pod may still hold it.
     """
 
     id: str
     gpu: GpuUuid
     index: int
     numa_node: int | None = None
+    shared: Shared | None = None
     trouble: str | None = None
     gone: bool = False
 
@@ -56,36 +57,13 @@ def gpu_of(resource: str, device: str) -> GpuUuid | None:
 
     The pod holds it whether or not the driver lists it, and whatever the configuration calls it by now.
     """
-    return GpuUuid(device) if resource.startswith("nvidia.com/") and device.startswith("GPU-") else None
+    return parts_of(device)[0] if resource.startswith("nvidia.com/") and device.startswith("GPU-") else None
 
 
-def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice]) -> Pool:
+def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice], policy: Policy = Policy.SPREAD) -> Pool:
     """What choosing among these devices needs; takes some milliseconds on a large node."""
-    return Pool(scores=scores(inventory), parents={DeviceId(device.id): device.gpu for device in devices})
-
-
-def whole_gpus(
-    gpus: Iterable[Gpu],
-    health: HealthReport,
-    reachable: Collection[GpuUuid] | None,
-    elsewhere: Mapping[GpuUuid, str] = NONE_HELD,
-) -> tuple[OfferedDevice, ...]:
-    """Each of these GPUs as a device of its own, named by UUID; one in MIG mode cannot be used as a whole.
-
-    ``reachable`` are the GPUs that a container can be given (those of the CDI spec), or None where that needs no
-    preparation. ``elsewhere`` are those that were given out by another name or front door, with who has them.
-    """
-    return tuple(
-        OfferedDevice(
-            id=gpu.uuid,
-            gpu=gpu.uuid,
-            index=gpu.index,
-            numa_node=gpu.numa_node,
-            trouble=_trouble(gpu.uuid, health) or elsewhere.get(gpu.uuid) or _unreachable(gpu.uuid, reachable),
-        )
-        for gpu in gpus
-        if not _partitioned(gpu)
-    )
+    parents = {DeviceId(device.id): device.gpu for device in devices}
+    return Pool(scores=scores(inventory), parents=parents, policy=policy)
 
 
 def with_absent(
@@ -113,19 +91,51 @@ def forget(offer: Offer, held: Collection[str]) -> Offer:
     return replace(offer, devices=kept)
 
 
-def _trouble(gpu: GpuUuid, health: HealthReport) -> str | None:
-    found = health.of(gpu)
-    return "; ".join(cause.text for cause in found.causes) if found.withdrawn else None
+def check_request(resource: str, devices: Sequence[OfferedDevice], policy: Policy) -> None:
+    """Refuse what must not be given to one container together.
+
+    Raises:
+        AllocationError: several shares where one is the most, or where each has to be of another GPU.
+    """
+    if len(devices) == 1:
+        return
+    for device in devices:
+        if device.shared is not None and device.shared.at_most_one:
+            raise AllocationError(
+                f"{resource}: {len(devices)} were asked for and at most 1 can be had: {_WHY[device.shared.strategy]}"
+            )
+    if policy is Policy.DISTINCT and len({device.gpu for device in devices}) < len(devices):
+        raise AllocationError(
+            f"{resource}: {len(devices)} were asked for, each on another GPU, and too few GPUs have one left: "
+            "ask for fewer, or set agent.sharing.placement to spread"
+        )
+
+
+_WHY = {
+    Strategy.TIME_SLICING: "it is shared by time-slicing, where two shares of a GPU are no more of it than one; "
+    "ask for 1, or set failRequestsGreaterThanOne to false",
+    Strategy.MPS: "it is shared by MPS, and a container can be the client of one MPS daemon only, "
+    "with the limits of one share; ask for 1, and for larger shares in the configuration",
+}
+
+
+def trouble_of(
+    gpu: GpuUuid, health: HealthReport, claimed: Mapping[GpuUuid, str], reachable: Collection[GpuUuid] | None
+) -> str | None:
+    """Why nothing of a GPU must be given out; None where it may.
+
+    ``claimed`` are the GPUs that claims hold, with who that is. ``reachable`` are those that a container can be given
+    (those of the CDI spec), or None where that needs no preparation.
+    """
+    if (found := health.of(gpu)).withdrawn:
+        return "; ".join(cause.text for cause in found.causes)
+    if gpu in claimed:
+        return claimed[gpu]
+    return "no CDI spec names it yet" if reachable is not None and gpu not in reachable else None
 
 
 def _partitioned(gpu: Gpu) -> bool:
     return gpu.partition_mode is not None and gpu.partition_mode.active
-
-
-def _unreachable(gpu: GpuUuid, reachable: Collection[GpuUuid] | None) -> str | None:
-    if reachable is None or gpu in reachable:
-        return None
-    return "no CDI spec names it yet"
 
 
 def _why_gone(gpu: GpuUuid, inventory: Inventory) -> str:

@@ -2,23 +2,25 @@
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from node_agent.allocation.grants import Door, Grant
 from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.holding import Held
-from node_agent.deviceplugin.offer import Offer, forget, pool_of, whole_gpus, with_absent
-from node_agent.deviceplugin.selection import Selection
+from node_agent.deviceplugin.listing import former_devices, listing
+from node_agent.deviceplugin.offer import Offer, OfferedDevice, forget, pool_of, trouble_of, with_absent
+from node_agent.deviceplugin.selection import Form, Selection
 from node_agent.deviceplugin.server import DevicePluginServer
 from node_agent.deviceplugin.servicer import Give, Servicer, Take, check_size
-from node_agent.errors import KubeletError
+from node_agent.errors import ConfigError, KubeletError
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kubelet.routes import Route
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.sharing.shares import Strategy
 
 log = Log(__name__)
 
@@ -29,8 +31,10 @@ class DevicePlugin:
     Another selection changes the list; its server goes on, and who holds a device keeps it.
 
     ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way. ``held`` is
-    asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what others
-    hold, be it by a claim or by another resource, is withdrawn here; ``take`` puts there what a pod gets.
+    asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what a claim
+    holds is withdrawn here, and what pods hold of another form of a GPU takes its place; ``take`` puts there what a pod
+    gets. ``daemons`` tells of GPUs that are shared by MPS what keeps their daemon from its work, None where it answers.
+    ``trouble`` says why there is no list.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class DevicePlugin:
         held: Held,
         grants: Latest[Mapping[str, Grant]],
         take: Take,
+        daemons: Latest[Mapping[GpuUuid, str | None]],
         forget_seconds: float = 10.0,
     ) -> None:
         self._selection = selection
@@ -54,15 +59,16 @@ class DevicePlugin:
         self._cdi = cdi
         self._held = held
         self._grants = grants
+        self._daemons = daemons
         self._forget_seconds = forget_seconds
+        self._forms: Mapping[GpuUuid, Form] = {}
+        self._pool_of: tuple[object, ...] = ()
+        self.trouble: Latest[str | None] = Latest(None)
         self.offer = Latest(Offer(resource=resource, pool=pool_of(Inventory(), ())))
         self.server = DevicePluginServer(resource, route, lambda: Servicer(self.offer, give, take))
 
     async def run(self) -> None:
-        """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays.
-
-        Raises ConfigError where the list is larger than the kubelet takes.
-        """
+        """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_offer(), name="offer")
             group.create_task(self._forget_the_gone(), name="forget")
@@ -72,34 +78,60 @@ class DevicePlugin:
             group.create_task(self.server.run(), name="registration")
 
     async def _keep_offer(self) -> None:
-        made_of: tuple[int, frozenset[str]] | None = None
+        formed_of: tuple[object, ...] = ()
         seen: tuple[object, ...] = ()
-        sources = (self._inventory, self._health, self._cdi, self._grants, self._selection)
+        sources = (self._inventory, self._health, self._cdi, self._grants, self._selection, self._daemons)
         async for _ in changes(*(source for source in sources if source is not None)):
-            before, inventory, selection = self.offer.value, self._inventory.value, self._selection.value
-            reachable, elsewhere = self._cdi.value.gpus if self._cdi is not None else None, self._elsewhere()
-            # Each pod that is given a device changes the grants, but only what others hold matters here.
-            if seen == (seen := (inventory, self._health.value, reachable, elsewhere, selection)):
-                continue
-            gpus = [gpu for gpu in inventory.gpus if selection.resource_of(gpu) == before.resource]
-            whole = whole_gpus(gpus, self._health.value, reachable, elsewhere)
-            # Of a name that is not used any more nothing is expected to come back.
-            expected = inventory if before.resource in selection.resources else replace(inventory, missing=())
-            devices = with_absent(whole, before.devices, expected)
-            ingredients = (inventory.generation, frozenset(device.id for device in devices))
-            pool = before.pool if ingredients == made_of else pool_of(inventory, devices)
-            made_of = ingredients
-            offer = Offer(resource=before.resource, devices=devices, pool=pool)
-            check_size(offer)
-            self.offer.set(offer)
-            _say_what_changed(before, offer)
+            inventory, selection, grants = self._inventory.value, self._selection.value, self._grants.value.values()
+            if formed_of != (formed_of := (inventory, selection)):
+                self._forms = selection.forms(inventory)
+            former, troubles = former_devices(grants, self._forms), self._troubles()
+            # Each pod that is given a device changes the grants, but that alone changes nothing in the list.
+            if seen != (seen := (*formed_of, former, troubles)):
+                resource = self.offer.value.resource
+                self._offer(listing(resource, inventory.gpus, self._forms, former=former, trouble=troubles.get))
 
-    def _elsewhere(self) -> Mapping[GpuUuid, str]:
-        """The GPUs that claims hold, or pods that got them under another name, and who that is."""
+    def _troubles(self) -> Mapping[GpuUuid, str]:
+        """The GPUs of which nothing must be given out, and why."""
+        reachable, claimed = self._cdi.value.gpus if self._cdi is not None else None, self._claimed()
+        return {
+            gpu: trouble
+            for gpu, form in self._forms.items()
+            if (trouble := trouble_of(gpu, self._health.value, claimed, reachable) or self._without_daemon(form))
+        }
+
+    def _without_daemon(self, form: Form) -> str | None:
+        if form.shared is None or form.shared.strategy is not Strategy.MPS:
+            return None
+        return self._daemons.value.get(form.gpu, "its MPS daemon has not been started")
+
+    def _offer(self, devices: Collection[OfferedDevice]) -> None:
+        """Put these in the list, if the kubelet takes so many."""
+        before, inventory, selection = self.offer.value, self._inventory.value, self._selection.value
+        # Of a name that is not used any more nothing is expected to come back.
+        expected = inventory if before.resource in selection.resources else replace(inventory, missing=())
+        try:
+            check_size(before.resource, devices)
+        except ConfigError as error:
+            if self.trouble.value != str(error):
+                log.error("nothing is offered", resource=before.resource, reason=error)
+            self.trouble.set(str(error))
+            devices = ()
+        else:
+            self.trouble.set(None)
+        listed = with_absent(devices, before.devices, expected)
+        ingredients = (inventory.generation, selection.policy, frozenset(device.id for device in listed))
+        pool = before.pool if ingredients == self._pool_of else pool_of(inventory, listed, selection.policy)
+        self._pool_of = ingredients
+        self.offer.set(replace(before, devices=listed, pool=pool))
+        _say_what_changed(before, self.offer.value)
+
+    def _claimed(self) -> Mapping[GpuUuid, str]:
+        """The GPUs that claims hold, and who that is."""
         return {
             gpu: f"held by {grant.holder}"
             for grant in self._grants.value.values()
-            if not self._is_own(grant)
+            if grant.holder.door is Door.CLAIM
             for hold in grant.holds
             if not hold.admin
             for gpu in hold.gpus

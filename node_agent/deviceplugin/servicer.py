@@ -4,13 +4,13 @@ The kubelet calls from its main loop and sets no time limit for GetPreferredAllo
 look-ups in memory.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import grpc
 
 from node_agent.deviceplugin.answer import Answer
-from node_agent.deviceplugin.offer import Offer, OfferedDevice
+from node_agent.deviceplugin.offer import Offer, OfferedDevice, check_request
 from node_agent.errors import ConfigError, DeviceWithdrawn, NodeAgentError, UnknownDevice
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
@@ -53,7 +53,7 @@ class Servicer(rpc.DevicePluginServicer):
             async for _ in changes(self._offer, self._closed):
                 if self._closed.value:
                     return
-                yield device_list(self._offer.value)
+                yield device_list(self._offer.value.devices)
         finally:
             self.streams.set(self.streams.value - 1)
 
@@ -96,6 +96,7 @@ class Servicer(rpc.DevicePluginServicer):
     async def _allocate(self, ids: Sequence[str]) -> wire.ContainerAllocateResponse:
         offer = self._offer.value
         devices = [_usable(offer, device_id) for device_id in sorted(ids)]
+        check_request(offer.resource, devices, offer.pool.policy)
         await self._take(offer.resource, devices)
         answer = self._give(devices)
         log.info("allocated", resource=offer.resource, devices=[device.id for device in devices], cdi=answer.cdi_names)
@@ -111,21 +112,21 @@ def _usable(offer: Offer, device_id: str) -> OfferedDevice:
     return device
 
 
-def device_list(offer: Offer) -> wire.ListAndWatchResponse:
+def device_list(devices: Iterable[OfferedDevice]) -> wire.ListAndWatchResponse:
     """The list as the kubelet wants it: always whole, anything but ``Healthy`` counts as unhealthy."""
-    return wire.ListAndWatchResponse(devices=[_device(device) for device in offer.devices])
+    return wire.ListAndWatchResponse(devices=[_device(device) for device in devices])
 
 
-def check_size(offer: Offer) -> None:
+def check_size(resource: str, devices: Collection[OfferedDevice]) -> None:
     """Refuse a list that the kubelet would not take: it drops the stream, and the node would offer nothing at all.
 
     Raises:
         ConfigError: says how large it is, and the limit.
     """
-    size = device_list(offer).ByteSize()
+    size = device_list(devices).ByteSize()
     if size > LIST_LIMIT:
         raise ConfigError(
-            f"{offer.resource} has {len(offer.devices)} devices, whose list takes {size} bytes; the kubelet takes "
+            f"{resource} has {len(devices)} devices, whose list takes {size} bytes; the kubelet takes "
             f"{LIST_LIMIT}: offer fewer, by fewer replicas a GPU or under several names"
         )
 

@@ -29,7 +29,11 @@ class GpuStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A resource at the kubelet: ``phase`` of its registration, how many devices it lists, how many of them healthy."""
+    """A resource at the kubelet: ``phase`` of its registration, how many devices it lists, how many of them healthy.
+
+    ``withheld`` says, GPU by GPU, why devices of it must not be given out, or what they wait for; ``trouble`` why
+    nothing is listed.
+    """
 
     name: str
     phase: str
@@ -37,6 +41,8 @@ class ResourceStatus(msgspec.Struct, frozen=True, kw_only=True):
     registrations: int
     devices: int
     healthy: int
+    withheld: tuple[str, ...] = ()
+    trouble: str | None = None
 
 
 class ServiceStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -159,7 +165,8 @@ def _troubles(
     if cdi is not None and cdi.trouble:
         found.append(cdi.trouble)
     # A name that no GPU of this node gets has no devices, and nothing to register.
-    return found + [_standing(one) for one in resources if one.devices and one.phase != "registered"]
+    standing = [_standing(one) for one in resources if one.devices and one.phase != "registered"]
+    return found + standing + [f"{one.name}: {one.trouble}" for one in resources if one.trouble]
 
 
 def _standing(resource: ResourceStatus) -> str:

@@ -205,7 +205,7 @@ def test_a_hundred_pods_by_limit_and_a_hundred_by_claim_never_share_a_gpu(cluste
     assert reasons <= {"UnexpectedAdmissionError"}
     assert not any(pod["metadata"]["name"].startswith("claim-") for pod in failed)
     assert overlapping(cluster, pods) == []
-    assert "a pod has what a claim holds" not in agent.text()
+    assert "a pod has what another holds" not in agent.text()
 
 
 def overlapping(node: RealNode, pods: list[Object]) -> list[str]:

@@ -25,7 +25,7 @@ async def at_work(place: Place) -> AsyncIterator[Agent]:
 
 async def put_in_force(agent: Agent, **changes: object) -> Settings:
     settings = replace(agent.live.settings.value, **changes)  # type: ignore[arg-type]
-    await agent.live.apply(settings, agent.keeper.inventory.value.gpus)
+    await agent.live.apply(settings, agent.keeper.inventory.value)
     return settings
 
 
@@ -99,7 +99,7 @@ async def test_a_gpu_that_moves_to_another_name_waits_for_the_pod_that_holds_it(
         view = await place.kubelet.until(RESOURCE, allocatable=7)
         assert held in view.devices
         trouble = agent.plugins[RESOURCE].offer.value.by_id[held].trouble
-        assert trouble == f"held by limit {RENAMED} ({RENAMED}/{held})"
+        assert trouble == f"waits until pods have given back {RENAMED}/{held}"
         assert agent.plugins[RENAMED].draining == (held,)
         assert set(place.kubelet.view(RENAMED).devices) == {held}
         place.kubelet.release("pod")

@@ -41,7 +41,13 @@ SOUND = GpuStatus(
     numa_node=1,
 )
 RESOURCE = ResourceStatus(
-    name="nvidia.com/gpu", phase="registered", detail="gpu-1.sock", registrations=3, devices=2, healthy=1
+    name="nvidia.com/gpu",
+    phase="registered",
+    detail="gpu-1.sock",
+    registrations=3,
+    devices=2,
+    healthy=1,
+    withheld=("GPU-0: waits until pods have given back nvidia.com/gpu/GPU-0::3",),
 )
 READY = Status(
     version="1.2.3",
@@ -92,6 +98,7 @@ def test_a_ready_agent_is_shown_with_its_gpus_resources_and_spec(run: Run, path:
     assert outcome.code == 0
     assert outcome.lines[0] == "node-a  node-agent 1.2.3, driver 580.95.05, CUDA 13.0"
     assert "nvidia.com/gpu 1 of 2 healthy, registered (gpu-1.sock, 3 registrations)" in outcome.lines
+    assert "  withheld GPU-0: waits until pods have given back nvidia.com/gpu/GPU-0::3" in outcome.lines
     assert "node-agent.gpu.nvidia.com/gpu in /var/run/cdi/a.json: 2 GPUs" in outcome.lines
     assert outcome.lines[-1] == "ready"
 

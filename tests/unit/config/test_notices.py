@@ -35,12 +35,9 @@ UNUSUAL: dict[str, object] = {
     "flags.useNodeFeatureAPI": False,
     "flags.deviceDiscoveryStrategy": "tegra",
     "flags.plugin.passDeviceSpecs": True,
-    "flags.plugin.sharedDevicesAllocationPolicy": "packed",
     "flags.gfd": {"oneshot": True},
     "resources.mig": [{"pattern": "*", "name": "gpu"}],
-    "sharing.timeSlicing": {"resources": SHARED},
     "sharing.mps": {"resources": SHARED},
-    "agent.sharing": {"rules": [{"replicas": 2}]},
     "imex": {"required": True},
 }
 

@@ -66,7 +66,6 @@ def test_a_file_of_nvidias_is_read_as_it_is(file: Path) -> None:
     assert found.values["sharing.timeSlicing.failRequestsGreaterThanOne"] is True
     assert [text.partition(":")[0] for text in found.notices] == [
         "flags.failOnInitError",
-        "sharing.timeSlicing",
         "flags.plugin.deviceListStrategy",
     ]
 

@@ -10,9 +10,11 @@ import pytest
 from node_agent.allocation.grants import Grant
 from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.answer import Answer, Naming, answer
+from node_agent.deviceplugin.holding import Held
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.selection import Selection
+from node_agent.deviceplugin.servicer import Take
 from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -56,10 +58,13 @@ class World:
     health: Latest[HealthReport] = field(default_factory=lambda: Latest(HealthReport()))
     cdi: Latest[Published] | None = None
     selection: Latest[Selection] = field(default_factory=lambda: Latest(Selection()))
+    daemons: Latest[Mapping[GpuUuid, str | None]] = field(default_factory=lambda: Latest({}))
     held: Collection[str] | None = ()
     grants: Latest[Mapping[str, Grant]] = field(default_factory=lambda: Latest({}))
     taken: list[tuple[str, list[str]]] = field(default_factory=list)
     given: list[Sequence[OfferedDevice]] = field(default_factory=list)
+    take_by: Take | None = None
+    asked: Held | None = None
 
     def give(self, devices: Sequence[OfferedDevice]) -> Answer:
         self.given.append(devices)
@@ -82,9 +87,10 @@ class World:
             health=self.health,
             cdi=self.cdi,
             give=self.give,
-            held=self.who_holds,
+            held=self.asked or self.who_holds,
             grants=self.grants,
-            take=self.take,
+            take=self.take_by or self.take,
+            daemons=self.daemons,
             forget_seconds=0.05,
         )
 

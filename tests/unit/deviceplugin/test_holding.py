@@ -169,7 +169,7 @@ async def test_two_that_already_have_one_gpu_are_left_alone_and_said(
     pods.held = {RESOURCE: ["GPU-5"]}
     async with running(door_of(ledger, pods).run()):
         async with asyncio.timeout(5):
-            while "a pod has what a claim holds: end one of the two" not in caplog.messages:
+            while "a pod has what another holds: end one of the two" not in caplog.messages:
                 await asyncio.sleep(0.02)
     assert [holder.door for holder in ledger.holders_of(GpuUuid("GPU-5"))] == [Door.CLAIM]
 

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from node_agent.cdi.publisher import Published
-from node_agent.deviceplugin.offer import Offer, pool_of, whole_gpus
 from node_agent.deviceplugin.server import SOCKET_PREFIX, fresh_socket_name
 from node_agent.deviceplugin.servicer import check_size
 from node_agent.errors import ConfigError, KubeletError
@@ -19,10 +18,10 @@ from node_agent.kit.tasks import cancel, running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.kubelet.registration import Phase
 from node_agent.kubelet.server import remove_dead_sockets
-from node_agent.model.gpu import GpuUuid, PartitionMode, device_name
+from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
-from tests.unit.deviceplugin.conftest import RESOURCE, World, node, served
+from tests.unit.deviceplugin.conftest import RESOURCE, World, device, node, served
 
 
 async def test_all_gpus_are_offered_with_their_numa_nodes(world: World, kubelet: EmbeddedKubelet) -> None:
@@ -158,14 +157,10 @@ async def test_a_resource_whose_gpus_went_into_mig_mode_ends_as_an_empty_list_on
 async def test_a_list_larger_than_the_kubelet_takes_is_refused_before_it_registers(
     world: World, kubelet: EmbeddedKubelet
 ) -> None:
-    one = node(1).gpus[0]
-    many = tuple(
-        replace(one, uuid=GpuUuid(f"GPU-{number:060}"), name=device_name(f"gpu-{number}")) for number in range(58_000)
-    )
-    offer = Offer(resource=RESOURCE, devices=whole_gpus(many, HealthReport(), None), pool=pool_of(Inventory(), ()))
+    devices = [replace(device(0), id=f"GPU-{number:060}") for number in range(58_000)]
     with pytest.raises(ConfigError, match=r"58000 devices, whose list takes 4\d{6} bytes; the kubelet takes 4194304"):
-        check_size(offer)
-    check_size(replace(offer, devices=offer.devices[:50_000]))
+        check_size(RESOURCE, devices)
+    check_size(RESOURCE, devices[:50_000])
 
 
 async def test_a_node_without_gpus_registers_nothing_until_one_appears(kubelet: EmbeddedKubelet, world: World) -> None:

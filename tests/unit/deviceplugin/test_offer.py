@@ -4,11 +4,23 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.deviceplugin.offer import Offer, forget, gpu_of, pool_of, whole_gpus, with_absent
+from node_agent.deviceplugin.offer import (
+    Offer,
+    OfferedDevice,
+    check_request,
+    forget,
+    gpu_of,
+    pool_of,
+    trouble_of,
+    with_absent,
+)
+from node_agent.errors import AllocationError
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
-from tests.unit.deviceplugin.conftest import gpu, node
+from node_agent.sharing.shares import Shared, Strategy
+from node_agent.topology.preferred import Policy
+from tests.unit.deviceplugin.conftest import RESOURCE, device, gpu, node
 
 A, B = GpuUuid("GPU-0"), GpuUuid("GPU-1")
 
@@ -18,39 +30,31 @@ def report(severity: Severity) -> HealthReport:
     return HealthReport(devices={A: DeviceHealth(causes=(cause,))})
 
 
+def whole(*numbers: int) -> tuple[OfferedDevice, ...]:
+    return tuple(device(number) for number in numbers)
+
+
 def test_a_degraded_gpu_is_still_given_out_and_a_withdrawn_one_is_not() -> None:
-    degraded = whole_gpus(node(2).gpus, report(Severity.DEGRADED), None)
-    withdrawn = whole_gpus(node(2).gpus, report(Severity.WITHDRAWN), None)
-    assert [device.trouble for device in degraded] == [None, None]
-    assert [device.trouble for device in withdrawn] == ["3 errors", None]
+    assert trouble_of(A, report(Severity.DEGRADED), {}, None) is None
+    assert trouble_of(A, report(Severity.WITHDRAWN), {}, None) == "3 errors"
+    assert trouble_of(B, report(Severity.WITHDRAWN), {}, None) is None
 
 
 def test_a_gpu_that_no_container_can_be_given_says_so() -> None:
-    devices = whole_gpus(node(2).gpus, HealthReport(), reachable={A})
-    assert [device.trouble for device in devices] == [None, "no CDI spec names it yet"]
+    assert trouble_of(A, HealthReport(), {}, reachable={A}) is None
+    assert trouble_of(B, HealthReport(), {}, reachable={A}) == "no CDI spec names it yet"
 
 
-@pytest.mark.parametrize(
-    ("mode", "usable"),
-    [
-        (None, True),
-        (PartitionMode.DISABLED, True),
-        (PartitionMode.ENABLE_PENDING, True),
-        (PartitionMode.ENABLED, False),
-        (PartitionMode.DISABLE_PENDING, False),
-    ],
-)
-def test_a_gpu_in_mig_mode_is_not_given_out_as_a_whole(mode: PartitionMode | None, usable: bool) -> None:
-    devices = whole_gpus([replace(gpu(0), partition_mode=mode)], HealthReport(), None)
-    assert [device.healthy for device in devices] == [True] * usable
+def test_a_gpu_that_a_claim_holds_says_whose_it_is() -> None:
+    assert trouble_of(A, HealthReport(), {A: "held by claim x"}, reachable=()) == "held by claim x"
 
 
 def test_what_is_gone_stays_in_the_list_with_the_drivers_reason() -> None:
-    before = whole_gpus(node(2).gpus, HealthReport(), None)
+    before = whole(0, 1)
     lost = MissingGpu(index=1, uuid=B, reason="it has fallen off the bus")
     now = Inventory(generation=2, gpus=node(2).gpus[:1], missing=(lost,))
 
-    devices = with_absent(whole_gpus(now.gpus, HealthReport(), None), before, now)
+    devices = with_absent(whole(0), before, now)
 
     assert [(device.id, device.trouble) for device in devices] == [
         ("GPU-0", None),
@@ -59,29 +63,29 @@ def test_what_is_gone_stays_in_the_list_with_the_drivers_reason() -> None:
 
 
 def test_the_drivers_own_trouble_is_the_reason_where_all_are_gone() -> None:
-    before = whole_gpus(node(1).gpus, HealthReport(), None)
+    before = whole(0)
     lost = tuple(MissingGpu(index=0, uuid=device.gpu, reason="the driver is not loaded") for device in before)
-    (device,) = with_absent((), before, Inventory(generation=2, missing=lost, problem="the driver is not loaded"))
-    assert device.trouble == "the driver is not loaded"
-    assert not device.gone
+    (found,) = with_absent((), before, Inventory(generation=2, missing=lost, problem="the driver is not loaded"))
+    assert found.trouble == "the driver is not loaded"
+    assert not found.gone
 
 
 def test_a_gpu_that_left_without_a_word_is_said_to_be_unlisted() -> None:
-    before = whole_gpus(node(1).gpus, HealthReport(), None)
-    (device,) = with_absent((), before, Inventory(generation=2))
-    assert device.trouble == "the driver no longer lists it"
+    before = whole(0)
+    (found,) = with_absent((), before, Inventory(generation=2))
+    assert found.trouble == "the driver no longer lists it"
 
 
 def test_a_gpu_that_was_put_into_mig_mode_is_gone_with_that_reason() -> None:
-    before = whole_gpus(node(1).gpus, HealthReport(), None)
+    before = whole(0)
     now = Inventory(generation=2, gpus=(replace(gpu(0), partition_mode=PartitionMode.ENABLED),))
-    (device,) = with_absent(whole_gpus(now.gpus, HealthReport(), None), before, now)
-    assert device.gone
-    assert "MIG mode" in str(device.trouble)
+    (found,) = with_absent((), before, now)
+    assert found.gone
+    assert "MIG mode" in str(found.trouble)
 
 
 def test_gone_devices_are_forgotten_once_no_pod_holds_them() -> None:
-    gone = with_absent((), whole_gpus(node(3).gpus, HealthReport(), None), Inventory(generation=2))
+    gone = with_absent((), whole(0, 1, 2), Inventory(generation=2))
     offer = Offer(resource="nvidia.com/gpu", devices=gone, pool=pool_of(Inventory(), ()))
 
     assert [device.id for device in forget(offer, held={"GPU-1"}).devices] == ["GPU-1"]
@@ -89,15 +93,15 @@ def test_gone_devices_are_forgotten_once_no_pod_holds_them() -> None:
 
 
 def test_a_device_that_is_there_is_never_forgotten() -> None:
-    present = whole_gpus(node(3).gpus, report(Severity.WITHDRAWN), None)
+    present = tuple(replace(one, trouble="3 errors") for one in whole(0, 1, 2))
     offer = Offer(resource="nvidia.com/gpu", devices=present, pool=pool_of(Inventory(), ()))
     assert forget(offer, held=()) == offer
 
 
 def test_a_device_that_is_back_is_listed_once_and_healthy() -> None:
-    before = with_absent((), whole_gpus(node(1).gpus, HealthReport(), None), Inventory(generation=2))
-    (device,) = with_absent(whole_gpus(node(1).gpus, HealthReport(), None), before, node(1))
-    assert device.healthy
+    before = with_absent((), whole(0), Inventory(generation=2))
+    (found,) = with_absent(whole(0), before, node(1))
+    assert found.healthy
 
 
 @pytest.mark.parametrize(
@@ -105,6 +109,7 @@ def test_a_device_that_is_back_is_listed_once_and_healthy() -> None:
     [
         ("nvidia.com/gpu", "GPU-1", "GPU-1"),
         ("nvidia.com/of-an-earlier-configuration", "GPU-1", "GPU-1"),
+        ("nvidia.com/gpu.shared", "GPU-1::3", "GPU-1"),
         ("nvidia.com/GA102GL_A10", "0000:3b:00.0", None),
         ("nvidia.com/mig-1g.5gb", "MIG-1", None),
         ("example.com/gpu", "GPU-1", None),
@@ -114,3 +119,40 @@ def test_the_gpu_that_a_pod_holds_is_known_by_the_form_of_the_device(
     resource: str, device: str, gpu: str | None
 ) -> None:
     assert gpu_of(resource, device) == gpu
+
+
+def shares(
+    gpu: int, *numbers: int, strategy: Strategy = Strategy.TIME_SLICING, one: bool = False
+) -> list[OfferedDevice]:
+    how = Shared(strategy=strategy, replicas=10, resource=RESOURCE, at_most_one=one)
+    return [replace(device(gpu), id=f"GPU-{gpu}::{number}", shared=how) for number in numbers]
+
+
+def test_several_shares_of_one_gpu_can_be_had_where_nothing_forbids_it() -> None:
+    check_request(RESOURCE, shares(0, 0, 1), Policy.SPREAD)
+    check_request(RESOURCE, shares(0, 0, 1), Policy.PACKED)
+
+
+def test_where_one_share_is_the_most_two_are_refused_with_the_reason() -> None:
+    with pytest.raises(
+        AllocationError, match="2 were asked for and at most 1 can be had: it is shared by time-slicing"
+    ):
+        check_request(RESOURCE, [*shares(0, 0, one=True), *shares(1, 0, one=True)], Policy.SPREAD)
+    check_request(RESOURCE, shares(0, 0, one=True), Policy.SPREAD)
+
+
+def test_under_mps_the_reason_is_that_a_container_has_one_daemon() -> None:
+    with pytest.raises(AllocationError, match=r"at most 1 can be had: .* the client of one MPS daemon only"):
+        check_request(RESOURCE, shares(0, 3, 4, strategy=Strategy.MPS, one=True), Policy.SPREAD)
+
+
+def test_where_each_share_has_to_be_of_another_gpu_two_of_one_are_refused() -> None:
+    check_request(RESOURCE, [*shares(0, 0), *shares(1, 0)], Policy.DISTINCT)
+    with pytest.raises(AllocationError, match="3 were asked for, each on another GPU, and too few GPUs have one left"):
+        check_request(RESOURCE, [*shares(0, 0), *shares(1, 0, 1)], Policy.DISTINCT)
+
+
+def test_whole_gpus_beside_a_share_count_as_devices_as_well() -> None:
+    with pytest.raises(AllocationError, match="at most 1"):
+        check_request(RESOURCE, [device(1), *shares(0, 0, one=True)], Policy.SPREAD)
+    check_request(RESOURCE, whole(0, 1, 2), Policy.DISTINCT)

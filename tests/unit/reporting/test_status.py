@@ -179,6 +179,12 @@ def test_a_resource_name_that_no_gpu_of_the_node_gets_is_no_trouble() -> None:
     assert document(resources=[idle, REGISTERED]).ready
 
 
+def test_a_list_that_the_kubelet_would_not_take_is_trouble_of_its_resource() -> None:
+    large = msgspec.structs.replace(REGISTERED, devices=0, trouble="the list is too large")
+    other = msgspec.structs.replace(REGISTERED, name="nvidia.com/other", withheld=("GPU-1: waits",))
+    assert document(resources=[large, other]).trouble == ("nvidia.com/gpu: the list is too large",)
+
+
 def test_every_trouble_is_named_and_none_hides_another() -> None:
     found = document(
         inventory=Inventory(generation=1, problem="no driver"),

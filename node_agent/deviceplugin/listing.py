@@ -1,0 +1,105 @@
+"""Which devices a resource lists of its GPUs: each whole GPU, or its shares. Pure.
+
+A GPU may be offered in another form than before while pods hold devices of the former one. Those stay in the list as
+long as they are held, fit to be used, and each takes the place of one of the new devices. So no pod loses anything,
+what the scheduler counts as free is free, and the GPU never has more users than it is offered for, unless it had more
+before. A GPU as a whole, or under an MPS daemon, cannot be had beside others: it waits until all of them are gone.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from node_agent.allocation.grants import Door, Grant
+from node_agent.deviceplugin.offer import OfferedDevice
+from node_agent.deviceplugin.selection import Form
+from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.sharing.shares import Strategy, parts_of
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Held:
+    """A device that a pod has by its limits: its resource and its id."""
+
+    resource: str
+    device: str
+
+    @property
+    def is_share(self) -> bool:
+        return parts_of(self.device)[1] is not None
+
+    def is_of(self, form: Form) -> bool:
+        """Whether it is one of the devices that its GPU is offered as."""
+        return self.resource == form.resource and self.device in form.names
+
+    def __str__(self) -> str:
+        return f"{self.resource}/{self.device}"
+
+
+Former = Mapping[GpuUuid, Collection[Held]]
+"""For each GPU of which pods hold devices of another form than it is offered in: all that they hold of it."""
+
+
+def listing(
+    resource: str,
+    gpus: Iterable[Gpu],
+    forms: Mapping[GpuUuid, Form],
+    *,
+    former: Former,
+    trouble: Callable[[GpuUuid], str | None],
+) -> tuple[OfferedDevice, ...]:
+    """What a resource lists of these GPUs; ``trouble`` says why nothing of a GPU must be given out."""
+    return tuple(
+        device
+        for gpu in gpus
+        if (form := forms.get(gpu.uuid)) is not None and form.resource == resource
+        for device in _of_gpu(gpu, form, former.get(gpu.uuid, ()), trouble(gpu.uuid))
+    )
+
+
+def _of_gpu(gpu: Gpu, form: Form, held: Collection[Held], trouble: str | None) -> list[OfferedDevice]:
+    kept = {one.device for one in held if one.is_of(form)}
+    others = sorted(one for one in held if not one.is_of(form))
+    fresh = [name for name in form.names if name not in kept]
+    fit = kept.union(fresh[: max(_places(form, others) - len(kept), 0)])
+    waits = f"waits until pods have given back {', '.join(map(str, others))}"
+    devices = [_device(gpu, form, name, trouble or (None if name in fit else waits)) for name in form.names]
+    stay = [one.device for one in others if one.resource == form.resource]
+    return devices + [_device(gpu, form, name, trouble, gone=True) for name in stay]
+
+
+def _places(form: Form, others: Collection[Held]) -> int:
+    """How many devices of a form a GPU has place for, while pods hold others of it."""
+    if others and (form.shared is None or not _goes_beside(form.shared.strategy, others)):
+        return 0
+    return len(form.names) - len(others)
+
+
+def _goes_beside(strategy: Strategy, others: Collection[Held]) -> bool:
+    """Who takes turns can do so with everybody; no process that has the GPU without MPS lets an MPS daemon in."""
+    return strategy is Strategy.TIME_SLICING or all(one.is_share for one in others)
+
+
+def _device(gpu: Gpu, form: Form, name: str, trouble: str | None, *, gone: bool = False) -> OfferedDevice:
+    return OfferedDevice(
+        id=name,
+        gpu=gpu.uuid,
+        index=gpu.index,
+        numa_node=gpu.numa_node,
+        shared=form.shared if parts_of(name)[1] is not None else None,
+        trouble=trouble,
+        gone=gone,
+    )
+
+
+def former_devices(grants: Iterable[Grant], forms: Mapping[GpuUuid, Form]) -> Former:
+    """What pods hold of those GPUs that are offered in another form than what some of them hold."""
+    held: dict[GpuUuid, set[Held]] = {}
+    for grant in grants:
+        for hold in grant.holds if grant.holder.door is Door.LIMIT else ():
+            for gpu in hold.gpus:
+                held.setdefault(gpu, set()).add(Held(resource=grant.holder.name, device=hold.device))
+    return {
+        gpu: frozenset(devices)
+        for gpu, devices in held.items()
+        if gpu in forms and not all(one.is_of(forms[gpu]) for one in devices)
+    }
