@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import Rule, Selection
+from node_agent.deviceplugin.servicer import check_size
 from node_agent.dra.slices import PoolSettings
 from node_agent.kit.latest import Latest
 from node_agent.model.inventory import Inventory
@@ -24,14 +25,19 @@ class Live:
         self.pool = Latest(pool_of(settings))
 
     async def apply(self, settings: Settings, inventory: Inventory) -> None:
-        """Put these settings in force; no GPU of the node is offered under two names at any moment."""
+        """Put these settings in force; no GPU of the node is offered under two names at any moment.
+
+        Raises:
+            ConfigError: the kubelet would not take what they offer; nothing is changed then.
+        """
+        after = selection_of(settings)
+        forms = after.forms(inventory)
+        for resource in after.resources:
+            check_size(resource, inventory.gpus, forms)
         self.settings.set(settings)
         self.pool.set(pool_of(settings))
-        after = selection_of(settings)
-        before, names = (
-            {gpu: form.resource for gpu, form in selection.forms(inventory).items()}
-            for selection in (self.selection.value, after)
-        )
+        before = {gpu: form.resource for gpu, form in self.selection.value.forms(inventory).items()}
+        names = {gpu: form.resource for gpu, form in forms.items()}
         if moving := [gpu for gpu, name in before.items() if name != names.get(gpu, name)]:
             self.selection.set(replace(after, exclude=(*after.exclude, *moving)))
             await asyncio.sleep(SETTLE_SECONDS)

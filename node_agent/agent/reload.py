@@ -116,8 +116,11 @@ class Reloader:
         async for found in readings(self._configuration.sources, self._configuration.label):
             if isinstance(found, ConfigError):
                 self._refuse(found)
-            else:
+                continue
+            try:
                 await self._put_in_force(found)
+            except ConfigError as error:
+                self._refuse(error)
 
     def _refuse(self, error: ConfigError) -> None:
         before = self.state.value
@@ -131,7 +134,7 @@ class Reloader:
         settings, waiting = in_force(running, found.settings)
         changed = settings != running
         if changed:
-            await self._live.apply(settings, self._inventory.value.gpus)
+            await self._live.apply(settings, self._inventory.value)
             logs.set_level(settings.log.level)
         if before.trouble is not None or changed or waiting != before.after_restart:
             log.info("configuration in force", source=_source(found), changed=changed, after_restart=waiting)

@@ -85,9 +85,7 @@ def show(found: Status) -> None:
     for missing in found.missing:
         out.print(f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}")
     for resource in found.resources:
-        out.print(_resource_line(resource))
-        for reason in resource.withheld:
-            out.print(f"  [yellow]withheld[/yellow] {plain(reason)}")
+        out.print("\n".join(_resource_lines(resource)))
     if found.cdi is not None:
         out.print(f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs")
     if found.config is not None:
@@ -119,9 +117,11 @@ def _gpu_row(gpu: GpuStatus) -> list[str]:
     return [gpu.name, plain(gpu.product), gpu.pci, numa, memory, health, gpu.uuid]
 
 
-def _resource_line(resource: ResourceStatus) -> str:
+def _resource_lines(resource: ResourceStatus) -> Iterator[str]:
     facts = [resource.detail, f"{resource.registrations} registrations"]
-    return (
+    yield (
         f"[bold]{resource.name}[/bold] {resource.healthy} of {resource.devices} healthy, {resource.phase}"
         f" ({plain(', '.join(fact for fact in facts if fact))})"
     )
+    for reason in resource.withheld:
+        yield f"  [yellow]withheld[/yellow] {plain(reason)}"

@@ -85,11 +85,26 @@ class DevicePlugin:
             inventory, selection, grants = self._inventory.value, self._selection.value, self._grants.value.values()
             if formed_of != (formed_of := (inventory, selection)):
                 self._forms = selection.forms(inventory)
-            former, troubles = former_devices(grants, self._forms), self._troubles()
+            fits = self._fits()
+            former = former_devices(grants, self._forms) if fits else {}
             # Each pod that is given a device changes the grants, but that alone changes nothing in the list.
-            if seen != (seen := (*formed_of, former, troubles)):
+            if seen != (seen := (*formed_of, former, troubles := self._troubles())):
                 resource = self.offer.value.resource
-                self._offer(listing(resource, inventory.gpus, self._forms, former=former, trouble=troubles.get))
+                gpus = inventory.gpus if fits else ()
+                self._offer(listing(resource, gpus, self._forms, former=former, trouble=troubles.get))
+
+    def _fits(self) -> bool:
+        """Whether the kubelet takes a list of what there is to offer."""
+        resource, before = self.offer.value.resource, self.trouble.value
+        try:
+            check_size(resource, self._inventory.value.gpus, self._forms)
+        except ConfigError as error:
+            self.trouble.set(str(error))
+            if before != str(error):
+                log.error("nothing is offered", resource=resource, reason=error)
+            return False
+        self.trouble.set(None)
+        return True
 
     def _troubles(self) -> Mapping[GpuUuid, str]:
         """The GPUs of which nothing must be given out, and why."""
@@ -106,19 +121,10 @@ class DevicePlugin:
         return self._daemons.value.get(form.gpu, "its MPS daemon has not been started")
 
     def _offer(self, devices: Collection[OfferedDevice]) -> None:
-        """Put these in the list, if the kubelet takes so many."""
+        """Put these in the list."""
         before, inventory, selection = self.offer.value, self._inventory.value, self._selection.value
         # Of a name that is not used any more nothing is expected to come back.
         expected = inventory if before.resource in selection.resources else replace(inventory, missing=())
-        try:
-            check_size(before.resource, devices)
-        except ConfigError as error:
-            if self.trouble.value != str(error):
-                log.error("nothing is offered", resource=before.resource, reason=error)
-            self.trouble.set(str(error))
-            devices = ()
-        else:
-            self.trouble.set(None)
         listed = with_absent(devices, before.devices, expected)
         ingredients = (inventory.generation, selection.policy, frozenset(device.id for device in listed))
         pool = before.pool if ingredients == self._pool_of else pool_of(inventory, listed, selection.policy)

@@ -128,6 +128,17 @@ def names_of(gpu: GpuUuid, shared: Shared | None) -> tuple[str, ...]:
     return tuple(share_name(gpu, number) for number in range(shared.replicas))
 
 
+def alike(gpu: GpuUuid, shared: Shared | None) -> Iterator[tuple[str, int]]:
+    """Of the ids of a GPU's devices one of each length, and how many have that length."""
+    if shared is None:
+        yield gpu, 1
+        return
+    first, more = 0, 10
+    while first < shared.replicas:
+        yield share_name(gpu, first), min(more, shared.replicas) - first
+        first, more = more, more * 10
+
+
 def parts_of(name: str) -> tuple[GpuUuid, str | None]:
     """The GPU that a device id stands for, and which share of it; None for the whole."""
     gpu, separator, number = name.partition(_SEPARATOR)

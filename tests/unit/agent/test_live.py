@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
+import pytest
+
 from node_agent.agent.agent import Agent
-from node_agent.config.settings import Rename, Settings
+from node_agent.config.settings import Rename, Settings, Sharing, SharingRule
+from node_agent.errors import ConfigError
 from node_agent.kit.tasks import running
 from tests.unit.agent.conftest import Place
 
@@ -114,3 +117,14 @@ async def test_nothing_is_sent_where_nothing_changed(place: Place) -> None:
         await put_in_force(agent, shareable=("*",))
         await asyncio.sleep(0.2)
         assert place.kubelet.view(RESOURCE).messages == messages
+
+
+async def test_a_configuration_whose_list_the_kubelet_would_not_take_changes_nothing(place: Place) -> None:
+    rule = SharingRule(strategy="time-slicing", shares=16384)
+    async with at_work(place) as agent:
+        before = agent.live.settings.value
+        with pytest.raises(ConfigError, match=r"131072 devices, whose list takes \d+ bytes; the kubelet takes 4194304"):
+            await put_in_force(agent, sharing=Sharing(rules=(rule,)))
+        assert agent.live.settings.value is before
+        await put_in_force(agent, sharing=Sharing(rules=(replace(rule, shares=4),)))
+        await place.kubelet.until(RESOURCE, allocatable=32)

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from node_agent.cdi.publisher import Published
+from node_agent.config.settings import SharingRule
+from node_agent.deviceplugin.listing import listing
+from node_agent.deviceplugin.selection import Form, Selection
 from node_agent.deviceplugin.server import SOCKET_PREFIX, fresh_socket_name
-from node_agent.deviceplugin.servicer import check_size
+from node_agent.deviceplugin.servicer import check_size, device_list, list_size
 from node_agent.errors import ConfigError, KubeletError
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import cancel, running
@@ -21,7 +24,7 @@ from node_agent.kubelet.server import remove_dead_sockets
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
-from tests.unit.deviceplugin.conftest import RESOURCE, World, device, node, served
+from tests.unit.deviceplugin.conftest import RESOURCE, World, node, served
 
 
 async def test_all_gpus_are_offered_with_their_numa_nodes(world: World, kubelet: EmbeddedKubelet) -> None:
@@ -157,10 +160,28 @@ async def test_a_resource_whose_gpus_went_into_mig_mode_ends_as_an_empty_list_on
 async def test_a_list_larger_than_the_kubelet_takes_is_refused_before_it_registers(
     world: World, kubelet: EmbeddedKubelet
 ) -> None:
-    devices = [replace(device(0), id=f"GPU-{number:060}") for number in range(58_000)]
+    one = node(1).gpus[0]
+    many = [replace(one, uuid=GpuUuid(f"GPU-{number:060}")) for number in range(58_000)]
+    forms = {gpu.uuid: Form(gpu=gpu.uuid, resource=RESOURCE) for gpu in many}
     with pytest.raises(ConfigError, match=r"58000 devices, whose list takes 4\d{6} bytes; the kubelet takes 4194304"):
-        check_size(RESOURCE, devices)
-    check_size(RESOURCE, devices[:50_000])
+        check_size(RESOURCE, many, forms)
+    check_size(RESOURCE, many[:48_000], forms)
+    check_size("nvidia.com/other", many, forms)
+
+
+@pytest.mark.parametrize("replicas", [1, 9, 10, 11, 1234])
+def test_the_size_of_a_list_is_known_before_there_is_one(replicas: int) -> None:
+    inventory = node(3)
+    rule = SharingRule(strategy="mps", shares=replicas, devices=("0", "1"))
+    forms = Selection(sharing=(rule,)).forms(inventory)
+    devices = listing(RESOURCE, inventory.gpus, forms, former={}, trouble=lambda _: "unhealthy")
+    assert list_size(RESOURCE, inventory.gpus, forms) == (len(devices), device_list(devices).ByteSize())
+
+
+def test_a_list_that_would_not_fit_in_any_memory_is_refused_at_once() -> None:
+    forms = Selection(sharing=(SharingRule(strategy="time-slicing", shares=10**12),)).forms(node(3))
+    with pytest.raises(ConfigError, match="3000000000000 devices"):
+        check_size(RESOURCE, node(3).gpus, forms)
 
 
 async def test_a_node_without_gpus_registers_nothing_until_one_appears(kubelet: EmbeddedKubelet, world: World) -> None:
