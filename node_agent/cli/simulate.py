@@ -22,9 +22,103 @@ def simulate() -> None:
 @click.option(
     "--recovery/--no-recovery", default=True, show_default=True, help="The driver asks for what it asks for after it."
 )
-def xid(socket: Path, gpu: str, code: int, recovery: bool) -> None:
+@click.option("--instance", type=int, help="The GPU instance that it is confined to.")
+@click.option("--compute-instance", type=int, help="The compute instance of that.")
+def xid(socket: Path, **event: str | int | bool | None) -> None:
     """Report an Xid from a GPU; `restore-gpu` is the recovery that the driver then asks for."""
-    _send(socket, command="xid", gpu=gpu, code=code, recovery=recovery)
+    _send(socket, command="xid", **event)
+
+
+@simulate.command("recovery-action")
+@simulation_socket
+@gpu_option
+@click.argument("action")
+def recovery_action(socket: Path, gpu: str, action: str) -> None:
+    """Let the driver ask for a recovery, such as gpu-reset or node-reboot, or for none."""
+    _send(socket, command="recovery-action", gpu=gpu, action=action)
+
+
+@simulate.command()
+@simulation_socket
+@gpu_option
+@click.argument("kind", type=click.Choice(["corrected", "uncorrected"]))
+@click.option("--count", type=int, default=1, show_default=True, help="How many.")
+def ecc(socket: Path, gpu: str, kind: str, count: int) -> None:
+    """Count memory errors; `restore-gpu` is the reset that ends them."""
+    _send(socket, command="ecc", gpu=gpu, kind=kind, count=count)
+
+
+@simulate.command("remap-rows")
+@simulation_socket
+@gpu_option
+@click.option("--pending/--no-pending", default=None, help="A row waits to be remapped.")
+@click.option("--failure/--no-failure", default=None, help="A row could not be remapped.")
+def remap_rows(socket: Path, gpu: str, pending: bool | None, failure: bool | None) -> None:
+    """Set what has become of the memory rows of a GPU (Ampere and later)."""
+    _send(socket, command="remap-rows", gpu=gpu, pending=pending, failure=failure)
+
+
+@simulate.command("retire-pages")
+@simulation_socket
+@gpu_option
+@click.argument("cause", type=click.Choice(["single-bit", "double-bit"]))
+@click.option("--count", type=int, default=1, show_default=True, help="How many.")
+@click.option("--pending/--no-pending", default=True, show_default=True, help="They wait for the next reset.")
+def retire_pages(socket: Path, gpu: str, cause: str, count: int, pending: bool) -> None:
+    """Retire memory pages (Volta, Turing)."""
+    pages = [number << 16 for number in range(count)]
+    _send(socket, command="retire-pages", gpu=gpu, cause=cause, addresses=pages, pending=pending)
+
+
+@simulate.command()
+@simulation_socket
+@gpu_option
+@click.option("--link", required=True, type=int, help="The number of the link.")
+@click.option("--xid", "with_xid", is_flag=True, help="The driver reports it as well.")
+@click.argument("state", type=click.Choice(["up", "down"]))
+def nvlink(socket: Path, gpu: str, link: int, with_xid: bool, state: str) -> None:
+    """Take an NVLink down, or bring it up again, at both ends."""
+    _send(socket, command="link", gpu=gpu, link=link, up=state == "up", xid=with_xid)
+
+
+@simulate.command()
+@simulation_socket
+@click.option("--gpu", help="As this GPU sees it; without it as all do.")
+@click.option("--state", help="Such as in-progress or completed.")
+@click.option("--status", help="What joining came to: an NVML error by name, or SUCCESS.")
+@click.option("--summary", help="Such as healthy or unhealthy.")
+@click.option("--health-mask", type=int, help="NVML's mask of what is wrong.")
+def fabric(socket: Path, **changes: str | int | None) -> None:
+    """Set the state of the NVLink fabric."""
+    _send(socket, command="fabric", **changes)
+
+
+@simulate.command()
+@simulation_socket
+@gpu_option
+@click.option("--generation", type=int, help="No better than this generation.")
+@click.option("--width", type=int, help="No more than so many lanes.")
+def pcie(socket: Path, gpu: str, generation: int | None, width: int | None) -> None:
+    """Hold the PCIe link of a GPU down; without options it runs at its best again."""
+    _send(socket, command="pcie", gpu=gpu, generation=generation, width=width)
+
+
+@simulate.command("slow-down")
+@simulation_socket
+@gpu_option
+@click.argument("reasons", nargs=-1)
+def slow_down(socket: Path, gpu: str, reasons: tuple[str, ...]) -> None:
+    """Slow a GPU down for these reasons, such as hw-thermal-slowdown; without any it runs free again."""
+    _send(socket, command="slow-down", gpu=gpu, reasons=reasons)
+
+
+@simulate.command()
+@simulation_socket
+@gpu_option
+@click.argument("load", type=click.FloatRange(0, 1))
+def load(socket: Path, gpu: str, load: float) -> None:
+    """Set how busy a GPU is, from 0 to 1."""
+    _send(socket, command="load", gpu=gpu, load=load)
 
 
 @simulate.command("lose-gpu")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pynvml
 import pytest
 
@@ -20,6 +21,54 @@ REQUESTS: list[tuple[list[str], dict[str, Any]]] = [
         ["xid", "--gpu", "1", "--code", "48", "--no-recovery"],
         {"command": "xid", "gpu": "1", "code": 48, "recovery": False},
     ),
+    (
+        ["xid", "--gpu", "1", "--code", "94", "--instance", "7", "--compute-instance", "0"],
+        {"command": "xid", "gpu": "1", "code": 94, "recovery": True, "instance": 7, "compute_instance": 0},
+    ),
+    (
+        ["recovery-action", "--gpu", "1", "gpu-reset"],
+        {"command": "recovery-action", "gpu": "1", "action": "gpu-reset"},
+    ),
+    (
+        ["ecc", "--gpu", "1", "uncorrected", "--count", "3"],
+        {"command": "ecc", "gpu": "1", "kind": "uncorrected", "count": 3},
+    ),
+    (["remap-rows", "--gpu", "1", "--pending"], {"command": "remap-rows", "gpu": "1", "pending": True}),
+    (["remap-rows", "--gpu", "1", "--no-failure"], {"command": "remap-rows", "gpu": "1", "failure": False}),
+    (
+        ["retire-pages", "--gpu", "1", "double-bit", "--count", "2", "--no-pending"],
+        {
+            "command": "retire-pages",
+            "gpu": "1",
+            "cause": "double-bit",
+            "addresses": [0, 65536],
+            "pending": False,
+        },
+    ),
+    (
+        ["nvlink", "--gpu", "1", "--link", "3", "--xid", "down"],
+        {"command": "link", "gpu": "1", "link": 3, "up": False, "xid": True},
+    ),
+    (
+        ["nvlink", "--gpu", "1", "--link", "3", "up"],
+        {"command": "link", "gpu": "1", "link": 3, "up": True, "xid": False},
+    ),
+    (["fabric", "--state", "in-progress"], {"command": "fabric", "state": "in-progress"}),
+    (
+        ["fabric", "--gpu", "1", "--status", "TIMEOUT", "--summary", "unhealthy", "--health-mask", "425"],
+        {"command": "fabric", "gpu": "1", "status": "TIMEOUT", "summary": "unhealthy", "health_mask": 425},
+    ),
+    (
+        ["pcie", "--gpu", "1", "--generation", "3", "--width", "8"],
+        {"command": "pcie", "gpu": "1", "generation": 3, "width": 8},
+    ),
+    (["pcie", "--gpu", "1"], {"command": "pcie", "gpu": "1"}),
+    (
+        ["slow-down", "--gpu", "1", "hw-slowdown", "hw-thermal-slowdown"],
+        {"command": "slow-down", "gpu": "1", "reasons": ["hw-slowdown", "hw-thermal-slowdown"]},
+    ),
+    (["slow-down", "--gpu", "1"], {"command": "slow-down", "gpu": "1", "reasons": []}),
+    (["load", "--gpu", "1", "0.5"], {"command": "load", "gpu": "1", "load": 0.5}),
     (["lose-gpu", "--gpu", "gpu-1"], {"command": "lose-gpu", "gpu": "gpu-1", "xid": False}),
     (["lose-gpu", "--gpu", "1", "--xid"], {"command": "lose-gpu", "gpu": "1", "xid": True}),
     (["restore-gpu", "--gpu", "1"], {"command": "restore-gpu", "gpu": "1"}),
@@ -98,10 +147,14 @@ def test_a_command_is_one_request(
 
 
 @COMMANDS
-def test_the_simulated_node_takes_every_request(
-    run: Run, control: Path, words: list[str], request_line: dict[str, Any]
+def test_a_simulated_node_that_has_everything_takes_every_request(
+    run: Run, folder: Path, words: list[str], request_line: dict[str, Any]
 ) -> None:
-    assert run("simulate", *words, "--socket", control).err == ""
+    profile = load_profile("h200-8")
+    boards = {name: msgspec.structs.replace(board, page_retirement=True) for name, board in profile.boards.items()}
+    node = SimulatedNode(msgspec.structs.replace(profile, boards=boards))
+    with ControlServer(node, folder / "simulate.sock"):
+        assert run("simulate", *words, "--socket", folder / "simulate.sock").err == ""
 
 
 def test_a_lost_gpu_is_lost_to_nvml_until_it_is_restored(run: Run, node: SimulatedNode, control: Path) -> None:
