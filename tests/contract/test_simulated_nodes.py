@@ -10,10 +10,11 @@ import pytest
 
 from node_agent.errors import DeviceLost, DriverUnavailable, NotSupported
 from node_agent.hardware.nvml.provider import NvmlProvider
-from node_agent.hardware.provider import EventKind, HardwareEvent
+from node_agent.hardware.provider import EventKind, Fabric, HardwareEvent
 from node_agent.hardware.simulated import SimulatedNode
 from node_agent.hardware.simulated.profile import MIB, Board, GpuPlace, NodeProfile
 from node_agent.hardware.sysfs import Sysfs
+from node_agent.health.findings import findings
 from node_agent.model.gpu import ComputeCapability, GpuUuid, PartitionMode
 from node_agent.model.partition import Engines, Piece, Placement
 from node_agent.model.pci import pci_address
@@ -148,6 +149,54 @@ async def test_a_gpu_lost_while_watched_is_told_by_its_uuid(node: SimulatedNode,
     async with asyncio.timeout(5):
         event = await nvml.events.next()
     assert event == HardwareEvent(kind=EventKind.LOST, gpu=GpuUuid(node.faults.gpu(slots[0]).uuid))
+
+
+async def test_a_healthy_board_has_nothing_wrong_with_it(node: SimulatedNode, nvml: NvmlProvider) -> None:
+    for gpu, (_, _, board) in zip(await scanned(nvml), workers(node.profile), strict=True):
+        readings = await nvml.readings.read(gpu)
+        assert findings(readings) == ()
+        assert (readings.page_retirement_pending is not None) == board.page_retirement
+        assert (readings.pcie is not None) == (board.pcie is not None)
+        assert (readings.links is not None) == (board.nvlink is not None)
+        assert (readings.fabric == Fabric(joined=True)) == board.fabric
+
+
+async def test_each_link_that_goes_down_is_seen_at_both_its_ends(node: SimulatedNode, nvml: NvmlProvider) -> None:
+    uuids = dict(zip([slot for slot, _, _ in workers(node.profile)], await scanned(nvml), strict=True))
+    for slot, gpu in uuids.items():
+        plugged = [n for n, link in enumerate(node.faults.gpu(slot).links) if link.active]
+        if not plugged or cut(node.profile, slot):
+            continue
+        node.faults.link(slot, plugged[-1], up=False)
+        node.faults.xid(slot, 74)
+        far = node.faults.gpu(slot).links[plugged[-1]].peer
+        readings = await nvml.readings.read(gpu)
+        assert readings.links is not None
+        assert readings.links.up == len(plugged) - 1
+        assert readings.links.down[plugged[-1]] == ({uuids[far]} if far is not None else set(uuids.values()) - {gpu})
+        node.faults.link(slot, plugged[-1], up=True)
+
+
+async def test_a_slot_that_gives_less_lanes_shows_on_every_board(node: SimulatedNode, nvml: NvmlProvider) -> None:
+    for gpu, (slot, _, board) in zip(await scanned(nvml), workers(node.profile), strict=True):
+        if board.pcie is None:
+            continue
+        node.faults.pcie(slot, width=1)
+        readings = await nvml.readings.read(gpu)
+        assert readings.pcie is not None
+        assert (readings.pcie.width, readings.pcie.max_width) == (1, board.pcie.width)
+
+
+async def test_an_xid_of_one_partition_names_it(node: SimulatedNode, nvml: NvmlProvider) -> None:
+    uuids = await scanned(nvml)
+    await nvml.events.subscribe(uuids)
+    for gpu, (slot, _, _) in zip(uuids, workers(node.profile), strict=True):
+        for one in await nvml.partitioning.instances(gpu):
+            node.faults.xid(slot, 94, instance=one.id, compute_instance=0)
+            async with asyncio.timeout(5):
+                event = await nvml.events.next()
+            assert (event.gpu, event.code) == (gpu, 94)
+            assert (event.instance, event.compute_instance) == (one.id, 0)
 
 
 async def test_a_driver_that_goes_and_comes_back_is_found_again(node: SimulatedNode, nvml: NvmlProvider) -> None:

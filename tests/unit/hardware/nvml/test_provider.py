@@ -94,6 +94,21 @@ async def test_the_call_that_hangs_longest_is_the_one_that_shows(
     await reading
 
 
+async def test_after_an_event_a_gpu_is_asked_for_everything(
+    nvml: NvmlProvider, uuids: list[GpuUuid], node: SimulatedNode
+) -> None:
+    await nvml.readings.read(uuids[0])
+    await nvml.events.subscribe(uuids)
+    node.faults.link(0, 4, up=False)
+    assert (before := (await nvml.readings.read(uuids[0])).links) is not None
+    node.faults.xid(5, 74)
+    async with asyncio.timeout(5):
+        await nvml.events.next()
+
+    assert (after := (await nvml.readings.read(uuids[0])).links) is not None
+    assert (list(before.down), list(after.down)) == ([], [4])
+
+
 async def test_waiting_without_a_subscription_is_an_error(nvml: NvmlProvider) -> None:
     with pytest.raises(HardwareError, match="nobody has subscribed"):
         await nvml.events.next()
