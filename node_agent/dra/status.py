@@ -11,7 +11,7 @@ from typing import Any
 from node_agent.model.claim import AllocatedDevice, Claim
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu
-from node_agent.model.health import HealthReport
+from node_agent.model.health import HealthReport, Severity
 from node_agent.model.inventory import Inventory
 
 # The API server keeps no longer message in a condition.
@@ -56,11 +56,12 @@ def _entry(
 
 def _ready(gpus: Iterable[Gpu], health: HealthReport, now: float) -> dict[str, Any]:
     troubles = [f"{gpu.name}: {cause.text}" for gpu in gpus for cause in health.known_of(gpu.uuid).causes]
-    withdrawn = health.of_group([gpu.uuid for gpu in gpus]).withdrawn
+    severity = health.of_group([gpu.uuid for gpu in gpus]).severity
+    withdrawn = severity >= Severity.WITHDRAWN
     return {
         "type": "Ready",
         "status": "False" if withdrawn else "True",
-        "reason": "Unhealthy" if withdrawn else "Degraded" if troubles else "Prepared",
+        "reason": "Unhealthy" if withdrawn else "Degraded" if severity else "Prepared",
         "message": "; ".join(troubles)[:LONGEST_MESSAGE] or "prepared on the node",
         "lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from node_agent.model.gpu import Gpu
-from node_agent.model.health import DeviceHealth, HealthReport
+from node_agent.model.health import DeviceHealth, HealthReport, Reason
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.health import HEALTH_WORDS, CauseStatus, MissingStatus, cause_status, missing_gpus
 
@@ -138,7 +138,7 @@ def status(
         generation=inventory.generation,
         driver=inventory.driver.version,
         cuda=inventory.driver.cuda,
-        trouble=tuple(_troubles(inventory, resources, cdi, services, stalled)),
+        trouble=(*_troubles(inventory, resources, cdi, services, stalled), *_deafness(inventory, health)),
         gpus=tuple(gpu_status(gpu, health.of(gpu.uuid)) for gpu in inventory.gpus),
         missing=missing_gpus(inventory),
         resources=tuple(resources),
@@ -167,6 +167,17 @@ def _troubles(
     # A name that no GPU of this node gets has no devices, and nothing to register.
     standing = [_standing(one) for one in resources if one.devices and one.phase != "registered"]
     return found + standing + [f"{one.name}: {one.trouble}" for one in resources if one.trouble]
+
+
+def _deafness(inventory: Inventory, health: HealthReport) -> list[str]:
+    """Why nobody would hear of a fault of any GPU, if that is so; a GPU alone whose events fail is its own trouble."""
+    found = [
+        cause.message
+        for gpu in inventory.gpus
+        for cause in health.known_of(gpu.uuid).causes
+        if cause.reason is Reason.EVENTS_FAILED
+    ]
+    return [f"no GPU is watched: {found[0]}"] if found and len(found) == len(inventory.gpus) else []
 
 
 def _standing(resource: ResourceStatus) -> str:
