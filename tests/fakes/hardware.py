@@ -18,9 +18,9 @@ class FakeEvents:
         self.refusals: dict[GpuUuid, Exception] = {}
         self.failure: HardwareError | None = None
         self.closed = 0
-        self._queue: asyncio.Queue[HardwareEvent | HardwareError] = asyncio.Queue()
+        self._queue: asyncio.Queue[HardwareEvent | Exception] = asyncio.Queue()
 
-    def happen(self, *events: HardwareEvent | HardwareError) -> None:
+    def happen(self, *events: HardwareEvent | Exception) -> None:
         for event in events:
             self._queue.put_nowait(event)
 
@@ -32,7 +32,7 @@ class FakeEvents:
 
     async def next(self) -> HardwareEvent:
         event = await self._queue.get()
-        if isinstance(event, HardwareError):
+        if isinstance(event, Exception):
             raise event
         return event
 
@@ -41,10 +41,11 @@ class FakeEvents:
 
 
 class FakeReadings:
-    """Answers what ``set`` says of a GPU; all others are fit. ``looks`` counts how often it was asked."""
+    """Answers what ``set`` says of a GPU, all others are fit; not while it is ``hanging``. ``looks`` counts."""
 
     def __init__(self) -> None:
         self.looks = 0
+        self.hanging: GpuUuid | None = None
         self._answers: dict[GpuUuid, GpuReadings | HardwareError] = {}
 
     def set(self, gpu: GpuUuid, answer: GpuReadings | HardwareError) -> None:
@@ -52,6 +53,8 @@ class FakeReadings:
 
     async def read(self, gpu: GpuUuid) -> GpuReadings:
         self.looks += 1
+        while gpu == self.hanging:
+            await asyncio.sleep(0.01)
         answer = self._answers.get(gpu, FIT)
         if isinstance(answer, HardwareError):
             raise answer

@@ -50,6 +50,11 @@ def test_what_is_valid_has_no_problem_of_its_own(path: str, value: object) -> No
     assert [text for text in complaints(path, value) if text.startswith(f"{path}:")] == []
 
 
+def test_the_nearest_cause_is_named_for_one_that_is_not_there() -> None:
+    (complaint,) = complaints("agent.health.rules", [{"causes": ["termal-throttling"], "action": "degrade"}])
+    assert complaint.endswith('got "termal-throttling"; did you mean thermal-throttling?')
+
+
 UUID = "8d0a4a55-3a52-4e1f-9d6b-0123456789ab"
 
 
@@ -132,6 +137,22 @@ def test_an_absent_replica_count_is_named_too() -> None:
         ("agent.rescanInterval", True, "agent.rescanInterval: expected a duration from 1s to 1h, "),
         ("agent.health.ignoredXids", "79", "agent.health.ignoredXids: expected all, or a list of numbers of Xids; "),
         ("agent.health.ignoredXids", [79, "x"], "agent.health.ignoredXids[1]: expected the number of an Xid; got "),
+        (
+            "agent.health.rules",
+            [{"causes": ["termal-throttling"], "action": "degrade"}],
+            "agent.health.rules[0].causes[0]: expected gpu-lost, query-failed, ",
+        ),
+        (
+            "agent.health.rules",
+            [{"xids": [48], "action": "withdrawn"}],
+            "agent.health.rules[0].action: expected ignore, count, degrade, withdraw or evict; "
+            'got "withdrawn"; did you mean withdraw?',
+        ),
+        (
+            "agent.health.rules",
+            [{"xids": [48], "axtion": "count"}],
+            "agent.health.rules[0].axtion: unknown key; ",
+        ),
         ("agent.devices.exclude", [-1], "agent.devices.exclude[0]: expected an index, a UUID, a name or a product; "),
         ("agent.sharing.rules", [{"replicas": 2, "memoryPerShare": "20GB"}], "agent.sharing.rules[0].memoryPerShare: "),
         (

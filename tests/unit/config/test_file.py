@@ -1,11 +1,14 @@
 """The form of the file: NVIDIA's keys are all there under their own names, with the documented defaults."""
 
+from typing import get_args
+
 import msgspec
 import pytest
 
 from node_agent.config.check import known_paths
-from node_agent.config.file import File, Section
+from node_agent.config.file import CauseName, File, Section
 from node_agent.config.notices import flat
+from node_agent.model.health import Reason
 
 SHARED = ["name", "replicas", "rename", "devices"]
 # The keys of the device plugin's configuration file, version v1, by their section.
@@ -103,3 +106,7 @@ def test_every_section_is_strict() -> None:
     for section in sections:
         assert section.__struct_config__.forbid_unknown_fields, section
         assert section.__struct_config__.frozen, section
+
+
+def test_a_rule_on_health_may_be_about_every_reason_but_those_that_no_rule_can_change() -> None:
+    assert {*get_args(CauseName), Reason.XID, Reason.NOT_PROBED} == set(Reason)

@@ -57,6 +57,28 @@ def test_a_port_ends_at_65535(port: int, fine: bool) -> None:
     assert broken(agent__http__address=f"[::1]:{port}") == ([] if fine else [complaint])
 
 
+@pytest.mark.parametrize(
+    ("rule", "complaint"),
+    [
+        ({"xids": [48], "action": "withdraw", "after": 3, "within": "10m"}, None),
+        ({"causes": ["nvlink"], "clearedBy": "operator"}, None),
+        ({"xids": "all", "action": "count"}, None),
+        ({"action": "withdraw"}, "agent.health.rules[0]: is about nothing: give it xids or causes"),
+        ({"xids": [48]}, "agent.health.rules[0]: says nothing: give it an action or clearedBy"),
+        (
+            {"xids": [48], "clearedBy": "reset", "after": 3},
+            "agent.health.rules[0].after: needs an action, which is what comes after so many",
+        ),
+        (
+            {"xids": [48], "action": "evict", "after": 3, "within": "2h"},
+            'agent.health.rules[0].within: expected a duration from 1s to 1h; got "2h"',
+        ),
+    ],
+)
+def test_a_rule_on_health_is_about_something_and_says_something(rule: dict[str, object], complaint: str | None) -> None:
+    assert broken(agent__health__rules=[rule]) == ([complaint] if complaint else [])
+
+
 def test_time_slicing_and_mps_exclude_each_other() -> None:
     (complaint,) = broken(sharing__timeSlicing=shared(), sharing__mps=shared(), flags__mpsRoot="/mps")
     assert complaint == "sharing: timeSlicing and mps exclude each other: keep one of them"

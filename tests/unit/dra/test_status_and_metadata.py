@@ -79,12 +79,13 @@ def test_a_group_names_its_gpus_and_the_links_between_them() -> None:
 
 def test_trouble_shows_in_the_condition_by_its_weight() -> None:
     told = []
-    for severity in (Severity.DEGRADED, Severity.WITHDRAWN):
+    for severity in (Severity.NONE, Severity.DEGRADED, Severity.WITHDRAWN):
         (entry,) = statuses(claim(result(FIRST.name)), sick(severity))
         conditions = entry["conditions"]
         assert isinstance(conditions, list)
         told.append((conditions[0]["status"], conditions[0]["reason"], conditions[0]["message"]))
     assert told == [
+        ("True", "Prepared", f"{FIRST.name}: 3 errors"),
         ("True", "Degraded", f"{FIRST.name}: 3 errors"),
         ("False", "Unhealthy", f"{FIRST.name}: 3 errors"),
     ]

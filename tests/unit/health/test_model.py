@@ -206,6 +206,20 @@ class Histories(RuleBasedStateMachine):
                 self.a_gpu_is_looked_at(gpu, what)
                 self.now += PROBE_SECONDS
 
+    @rule(gpu=st.sampled_from(GPUS), seconds=st.sampled_from([15.0, 35.0, 75.0, 155.0, 315.0, 595.0]))
+    def a_gpu_is_well_for_a_time(self, gpu: GpuUuid, seconds: float) -> None:
+        """A hold of 40, 80, 160 … seconds ends with one of the two looks, if it is as long as it should be."""
+        for more in (seconds, PROBE_SECONDS):
+            self.now += more
+            self.a_gpu_is_looked_at(gpu, "good")
+            self.board_and_model_agree()
+
+    @rule(gpu=st.sampled_from(GPUS), code=st.sampled_from(CODES), pause=st.sampled_from([0.0, 29.0, 31.0]))
+    def an_xid_comes_three_times(self, gpu: GpuUuid, code: int, pause: float) -> None:
+        for _ in range(3):
+            self.an_xid_is_reported(gpu, code)
+            self.now += pause
+
     @rule(gpu=st.sampled_from(GPUS))
     def a_daemon_dies(self, gpu: GpuUuid) -> None:
         self.board.open(gpu, Finding(reason=Reason.MPS, message="died"))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -9,14 +10,15 @@ from node_agent.errors import DeviceLost, HardwareError, NotSupported
 from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction
 from node_agent.health import watcher
 from node_agent.health.board import HealthBoard
-from node_agent.health.chart import Chart
+from node_agent.health.chart import Chart, Course
 from node_agent.health.verdicts import Verdicts
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import DeviceHealth, Reason, Severity
+from node_agent.model.health import Cause, DeviceHealth, Reason, Severity
 from node_agent.model.inventory import Inventory
+from node_agent.model.links import Link, LinkGraph, pair
 from tests.fakes.hardware import FIT, FakeEvents, FakeReadings
 from tests.unit.deviceplugin.conftest import node
 
@@ -270,3 +272,66 @@ async def test_every_xid_is_counted_whatever_it_means(ward: Ward) -> None:
     ward.events.happen(xid(31), xid(31), xid(31, B), xid(79))
     await ward.until(A, Reason.XID)
     assert ward.board.counts == {(A, 31): 2, (B, 31): 1, (A, 79): 1}
+
+
+async def test_a_gpu_over_which_the_driver_hangs_is_out_and_then_all_are(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "HANG_SECONDS", 0.1)
+    monkeypatch.setattr(watcher, "BLIND_SECONDS", 0.3)
+    await ward.until(C)
+    ward.readings.hanging = B
+    health = await ward.until(B, Reason.QUERY_FAILED)
+    assert "has not answered" in health.causes[0].message
+    assert not ward.board.report.value.of(A).causes
+
+    for gpu in (A, C):
+        await ward.until(gpu, Reason.QUERY_FAILED)
+
+    ward.readings.hanging = None
+    for gpu in (A, B, C):
+        await ward.until(gpu)
+
+
+async def test_a_watch_that_fails_takes_every_gpu_out() -> None:
+    ward = Ward()
+    ward.events.happen(RuntimeError("a mistake of our own"))
+    with pytest.raises(ExceptionGroup):
+        await ward.watcher.run()
+    assert [ward.board.report.value.of(gpu).causes[-1].reason for gpu in (A, B, C)] == [Reason.EVENTS_FAILED] * 3
+
+
+async def test_a_fault_that_is_remembered_is_there_from_the_first_moment() -> None:
+    cause = Cause(reason=Reason.XID, severity=Severity.WITHDRAWN, message="Xid 79", since=5.0, code=79)
+    ward = Ward(before={A: Chart(causes=(cause,), courses={cause.key: Course(boot="")})})
+    ward.readings.set(A, GpuReadings(recovery_action=None))
+    async with running(ward.watcher.run()):
+        await ward.until(B)
+        health = await ward.until(A, Reason.XID)
+    assert health.causes[0].since == 5.0
+
+
+async def test_a_storm_of_faults_is_worth_a_few_looks_a_second(ward: Ward, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "REST_SECONDS", 0.1)
+    await ward.until(C)
+    looks = ward.readings.looks
+    for _ in range(20):
+        ward.events.happen(xid(8))
+        await asyncio.sleep(0.02)
+    assert ward.readings.looks - looks <= 3 * 7
+
+
+async def test_an_nvlink_fault_is_confined_to_the_links_of_the_gpu() -> None:
+    links = LinkGraph(links={pair(A, B): Link(nvlinks=4), pair(A, C): Link()})
+    ward = Ward(inventory=replace(node(3), links=links))
+    ward.readings.set(A, GpuReadings(recovery_action=None))
+    async with running(ward.watcher.run()):
+        await ward.until(C)
+        ward.events.happen(xid(74))
+        await ward.until(A, Reason.XID)
+    report = ward.board.report.value
+    assert (report.of(A).withdrawn, report.of_group((A, B)).withdrawn, report.of_group((A, C)).withdrawn) == (
+        False,
+        True,
+        False,
+    )

@@ -195,3 +195,15 @@ def test_every_trouble_is_named_and_none_hides_another() -> None:
     )
     assert found.trouble == ("health: broken", "no driver", "hangs", "no files", "nvidia.com/gpu: refused: no")
     assert not found.ready
+
+
+def test_while_nobody_would_hear_of_any_fault_the_agent_is_not_ready() -> None:
+    node, deaf = (
+        builders.h200_node(),
+        Cause(reason=Reason.EVENTS_FAILED, severity=Severity.WITHDRAWN, message="deaf", since=1.0),
+    )
+    one = with_causes(node.gpus[0], deaf)
+    assert document(inventory=node, health=one).ready
+
+    everyone = HealthReport(devices={gpu.uuid: DeviceHealth(causes=(deaf,)) for gpu in node.gpus})
+    assert document(inventory=node, health=everyone).trouble == ("no GPU is watched: deaf",)
