@@ -28,6 +28,7 @@ ABSENT = object()
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "STAND_SECONDS", 0.02)
 
 
 def shared(**resource: object) -> dict[str, Any]:

@@ -120,6 +120,7 @@ def test_a_long_list_of_mistakes_fits_into_an_event() -> None:
 
 async def test_a_refused_configuration_is_an_event_of_the_node(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "STAND_SECONDS", 0.02)
     file = place.folder / "config.yaml"
     file.write_text("version: v1")
     async with ApiServer() as server:

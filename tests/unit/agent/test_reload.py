@@ -31,6 +31,7 @@ WITHOUT_TWO = "agent: {devices: {exclude: [0, 1]}}"
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "STAND_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ QUIET, LOUD = "agent: {log: {level: error}}", "agent: {log: {level: debug}}"
 @pytest.fixture(autouse=True)
 def look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "STAND_SECONDS", 0.02)
 
 
 class Reader:
@@ -114,7 +115,7 @@ async def test_what_cannot_be_read_for_want_of_a_descriptor_is_read_later(
 
 
 async def test_a_file_that_is_being_written_is_not_read_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.3)
+    monkeypatch.setattr(watch, "STAND_SECONDS", 0.3)
     file = tmp_path / "config.yaml"
     file.write_text(QUIET)
     async with reading(file=file) as reader:
