@@ -13,6 +13,7 @@ from typing import Protocol
 from node_agent.allocation.grants import Grant
 from node_agent.dra.configs import config_for
 from node_agent.errors import (
+    AllocationError,
     DeviceHeld,
     DriverFilesUnknown,
     HoldersUnknown,
@@ -56,8 +57,9 @@ class PreparedDevice:
     share_id: str | None = None
 
 
-Answer = tuple[PreparedDevice, ...] | NodeAgentError
-Work = Callable[[ClaimRef, float], Awaitable[tuple[PreparedDevice, ...]]]
+Prepared = tuple[PreparedDevice, ...]
+Answer = Prepared | NodeAgentError
+Work = Callable[[ClaimRef, float], Awaitable[Prepared]]
 """What is done for a claim, and when it was asked for: a retry is as old as the call that it belongs to."""
 
 
@@ -115,7 +117,7 @@ class ClaimOperations:
         asked = time.monotonic()
         for pause in pauses(first=0.2, longest=5.0):
             try:
-                return await work(ref, asked)
+                return await self._in_time(what, ref, work(ref, asked), asked)
             except NodeAgentError as error:
                 if not isinstance(error, TRANSIENT) or time.monotonic() + pause > asked + self._patience:
                     log.error("claim failed", step=what, claim=ref.full_name, uid=ref.uid, reason=error)
@@ -124,7 +126,17 @@ class ClaimOperations:
             await asyncio.sleep(pause)
         raise AssertionError("pauses never end")
 
-    async def _prepare(self, ref: ClaimRef, asked: float) -> tuple[PreparedDevice, ...]:
+    async def _in_time(self, what: str, ref: ClaimRef, work: Awaitable[Prepared], asked: float) -> Prepared:
+        """Wait for the work almost as long as the kubelet does. What it began on the node is done to its end anyway."""
+        try:
+            async with asyncio.timeout(asked + self._patience - time.monotonic()):
+                return await work
+        except TimeoutError as error:
+            raise AllocationError(
+                f"claim {ref.full_name} is not done within {self._patience:g} s ({what}): the next call goes on there"
+            ) from error
+
+    async def _prepare(self, ref: ClaimRef, asked: float) -> Prepared:
         claim = await self._claims.claim(ref)
         published = self._published()
         for result in claim.of_driver(self._driver):
@@ -144,7 +156,7 @@ class ClaimOperations:
             for hold in grant.holds
         )
 
-    async def _unprepare(self, ref: ClaimRef, _: float) -> tuple[PreparedDevice, ...]:
+    async def _unprepare(self, ref: ClaimRef, _: float) -> Prepared:
         await self._preparer.unprepare(ref.uid)
         return ()
 

@@ -153,3 +153,32 @@ def test_a_gpu_is_named_once_however_many_of_its_shares_are_given(strategy: str)
 
 def test_the_fixture_node_has_two_numa_nodes() -> None:
     assert [one.numa_node for one in node(8).gpus] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("available", "must", "size"),
+    [
+        (["GPU-0", "GPU-9"], [], 2),
+        (["GPU-0"], [], 3),
+        ([], [], 1),
+        ([], ["GPU-1", "GPU-2"], 1),
+        (["GPU-0"], ["GPU-9"], 2),
+        (["GPU-0"], [], 0),
+        (["GPU-0"], [], -1),
+        (["GPU-0", "GPU-0"], ["GPU-0"], 2),
+    ],
+)
+async def test_whatever_is_asked_there_is_a_preference_or_none_and_never_an_error(
+    world: World, kubelet: EmbeddedKubelet, available: list[str], must: list[str], size: int
+) -> None:
+    """An error would fail the pod; a short answer the kubelet completes."""
+    request = wire.ContainerPreferredAllocationRequest(
+        available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
+    )
+    async with kubelet.running(), served(world, kubelet):
+        endpoint = (await kubelet.until(RESOURCE, allocatable=8)).endpoint
+        async with aio.insecure_channel(f"unix:{endpoint}") as channel:
+            plugin = rpc.DevicePluginStub(channel)
+            answer = await plugin.GetPreferredAllocation(wire.PreferredAllocationRequest(container_requests=[request]))
+    (chosen,) = answer.container_responses
+    assert set(must) <= set(chosen.deviceIDs) <= {*available, *must}

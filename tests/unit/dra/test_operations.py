@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from node_agent.allocation.prepare import Preparer
-from node_agent.dra.operations import ClaimOperations, ClaimRef, PreparedDevice
+from node_agent.allocation.steps import Step
+from node_agent.dra.operations import PATIENCE_SECONDS, ClaimOperations, ClaimRef, PreparedDevice
 from node_agent.errors import (
     CdiError,
     CheckpointDamaged,
@@ -28,7 +29,7 @@ from node_agent.errors import (
     UnknownDevice,
 )
 from node_agent.model.claim import Claim, ClaimUid, OpaqueConfig
-from tests.unit.allocation.support import DEVICES, DRIVER, POOL, allocated, claim, node, uid_of
+from tests.unit.allocation.support import DEVICES, DRIVER, POOL, FakeStep, allocated, claim, node, uid_of
 
 Arrival = Callable[[], Awaitable[None]]
 
@@ -67,8 +68,8 @@ def ref(one: Claim) -> ClaimRef:
 
 
 @asynccontextmanager
-async def world(folder: Path, *, patience: float = 5.0) -> AsyncIterator[World]:
-    async with node(folder) as parts:
+async def world(folder: Path, *steps: Step, patience: float = 5.0) -> AsyncIterator[World]:
+    async with node(folder, *steps) as parts:
         known = KnownClaims()
         operations = ClaimOperations(
             driver=DRIVER, claims=known, preparer=parts.preparer, published=lambda: DEVICES, patience=patience
@@ -152,6 +153,20 @@ async def test_trouble_that_does_not_pass_is_the_answer_in_time(tmp_path: Path) 
         async with asyncio.timeout(5):
             answers = await here.operations.prepare(refs)
         assert str(answers[uid_of("a")]) == "away"
+
+
+async def test_a_claim_that_hangs_is_answered_before_the_kubelet_gives_up_and_done_all_the_same(tmp_path: Path) -> None:
+    assert PATIENCE_SECONDS < 45, "the kubelet waits for so long"
+    step = FakeStep(tmp_path, gate=asyncio.Event())
+    async with world(tmp_path, step, patience=0.3) as here, asyncio.timeout(5):
+        refs = here.knows(claim("slow", "gpu-0"))
+        answers = await here.operations.prepare(refs)
+        assert "claim default/slow is not done within 0.3 s" in str(answers[uid_of("slow")])
+
+        assert step.gate is not None
+        step.gate.set()
+        assert prepared(await here.operations.prepare(refs), "slow")
+        assert step.calls == ["do setting"]
 
 
 @pytest.mark.parametrize(
