@@ -184,13 +184,15 @@ class PcieLink:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuLinks:
-    """A GPU's links to other GPUs: how many are up, and for each that is down the GPUs that it leads to, by number.
+    """A GPU's links to other GPUs: how many are up, and which are of no use, by number and with whom they lead to.
 
-    A link that nothing is plugged into is neither.
+    ``down`` are those that should be up: one that nothing is plugged into is none. ``noisy`` are up, but make so many
+    errors that little gets through.
     """
 
     up: int
     down: Mapping[int, frozenset[GpuUuid]] = field(default_factory=dict)
+    noisy: Mapping[int, frozenset[GpuUuid]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 What a GPU does not support says nothing about it; a query that went wrong is a finding of its own.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from node_agent.hardware.provider import GpuReadings, RecoveryAction, Throttle
@@ -85,11 +85,17 @@ def _memory(readings: GpuReadings) -> Iterator[Finding]:
 
 def _links(readings: GpuReadings) -> Iterator[Finding]:
     links = readings.links
-    if links is None or not links.down:
+    if links is None or not (links.down or links.noisy):
         return
-    which = ", ".join(str(number) for number in sorted(links.down))
-    message = f"{len(links.down)} of {len(links.down) + links.up} NVLinks are down: {which}"
-    yield Finding(reason=Reason.NVLINK, message=message, peers=frozenset().union(*links.down.values()))
+    every = len(links.down) + links.up
+    bad = {"are down": links.down, "make too many errors": links.noisy}
+    said = [f"{len(which)} of {every} NVLinks {what}: {_numbers(which)}" for what, which in bad.items() if which]
+    peers = frozenset[GpuUuid]().union(*links.down.values(), *links.noisy.values())
+    yield Finding(reason=Reason.NVLINK, message="; ".join(said), peers=peers)
+
+
+def _numbers(links: Collection[int]) -> str:
+    return ", ".join(str(number) for number in sorted(links))
 
 
 def _fabric(readings: GpuReadings) -> Iterator[Finding]:

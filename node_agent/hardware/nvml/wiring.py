@@ -1,14 +1,17 @@
-"""Which NVLinks of a GPU are down. NVML shows a dead link as it shows one with nothing plugged into it.
+"""Which NVLinks of a GPU are down, or up and of little use for all the errors on them.
 
-So it is remembered which links were up once and where they lead. Where the driver names the far end of a dead link, or
-the board's other links lead to switches, no memory is needed.
+NVML shows a dead link as it shows one with nothing plugged into it, and errors as a count. So it is remembered
+what each link was like before. Where the driver names the far end of a dead link, or the board's other links lead to
+switches, the first look tells already.
 """
 
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import pynvml
 
-from node_agent.errors import HardwareError, NotSupported
+from node_agent.errors import DriverUnavailable, HardwareError, NotSupported
 from node_agent.hardware.nvml.links import SWITCH, far_end
 from node_agent.hardware.nvml.scan import partition_mode
 from node_agent.hardware.nvml.session import Session
@@ -17,21 +20,32 @@ from node_agent.hardware.provider import GpuLinks
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.pci import PciAddress, pci_address
 
+# A link sends again what arrives broken. From so many times on it is as good as down.
+MOST_ERRORS_PER_SECOND = 100
+LEAST_SECONDS = 5.0
+
 
 @dataclass(kw_only=True, slots=True)
 class _Ports:
-    """The links of a board; ``far_ends`` has those with something in them: the GPU there, SWITCH, or None if untold."""
+    """The links of a board; ``far_ends`` has those with something in them: the GPU there, SWITCH, or None if untold.
+
+    ``errors`` were ``counted`` then, and made ``noisy`` out of their difference to those before.
+    """
 
     numbers: tuple[int, ...]
     far_ends: dict[int, str | None] = field(default_factory=dict)
     empty: set[int] = field(default_factory=set)
+    errors: Mapping[int, int] = field(default_factory=dict)
+    counted: float = 0.0
+    noisy: frozenset[int] = frozenset()
 
 
 class Wiring:
-    """Belongs to the thread of the session's calls."""
+    """Belongs to the thread of the session's calls. ``clock`` tells seconds that only grow."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, clock: Callable[[], float] = time.monotonic) -> None:
         self._session = session
+        self._clock = clock
         self._ports: dict[GpuUuid, _Ports] = {}
         self._gpus: dict[PciAddress, GpuUuid] = {}
 
@@ -47,7 +61,8 @@ class Wiring:
         ports = self._ports[gpu]
         if not ports.numbers:
             return None
-        up = _up(calls, handle, ports.numbers)
+        states, errors = _told(calls, handle, ports.numbers)
+        up = {number for number, state in states.items() if state == pynvml.NVML_FEATURE_ENABLED}
         for number in ports.numbers:
             self._learn(handle, ports, number, up=number in up)
         switched = SWITCH in ports.far_ends.values()
@@ -55,7 +70,12 @@ class Wiring:
         # MIG mode switches links off on some boards.
         if down and _is_cut(calls, handle):
             return None
-        return GpuLinks(up=len(up), down={number: self._peers(gpu, ports.far_ends.get(number)) for number in down})
+        _count(ports, errors, self._clock())
+        return GpuLinks(
+            up=len(up),
+            down=self._leading(gpu, ports, down),
+            noisy=self._leading(gpu, ports, sorted(ports.noisy & up)),
+        )
 
     def _learn(self, handle: Handle, ports: _Ports, number: int, *, up: bool) -> None:
         """Find out where a link leads, once: what is plugged in does not change while the machine runs."""
@@ -70,14 +90,20 @@ class Wiring:
     def _gpu_at(self, address: PciAddress) -> GpuUuid | None:
         calls = self._session.calls
         for gpu in self._session.gpus if address not in self._gpus else ():
-            info = calls(pynvml.nvmlDeviceGetPciInfo, self._session.handle(gpu))
+            try:
+                info = calls(pynvml.nvmlDeviceGetPciInfo, self._session.handle(gpu))
+            except DriverUnavailable:
+                raise
+            except HardwareError:
+                continue  # a look at that GPU says what is wrong with it
             self._gpus[pci_address(text(info.busId))] = gpu
         return self._gpus.get(address)
 
-    def _peers(self, gpu: GpuUuid, far: str | None) -> frozenset[GpuUuid]:
-        """The GPUs that a link leads to. Through a switch, and for all one knows, these are all the others."""
+    def _leading(self, gpu: GpuUuid, ports: _Ports, numbers: Iterable[int]) -> Mapping[int, frozenset[GpuUuid]]:
+        """The GPUs that links lead to. Through a switch, and for all one knows, these are all the others."""
         others = frozenset(self._session.gpus) - {gpu}
-        return others if far in (None, SWITCH) else frozenset({GpuUuid(far)})
+        ends = {number: ports.far_ends.get(number) for number in numbers}
+        return {n: others if end in (None, SWITCH) else frozenset({GpuUuid(end)}) for n, end in ends.items()}
 
 
 def _numbers(calls: Calls, handle: Handle) -> tuple[int, ...]:
@@ -94,20 +120,38 @@ def _exists(calls: Calls, handle: Handle, number: int) -> bool:
         raise
 
 
-def _up(calls: Calls, handle: Handle, numbers: tuple[int, ...]) -> frozenset[int]:
-    told = calls.fields(handle, [(pynvml.NVML_FI_DEV_NVLINK_GET_STATE, number) for number in numbers])
-    return frozenset(
-        number for number, state in zip(numbers, told, strict=True) if _is_up(calls, handle, number, state)
+def _told(calls: Calls, handle: Handle, numbers: tuple[int, ...]) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """The state of each link, and the transmission errors of those that count them in this way (up to NVLink 4)."""
+    wanted = (pynvml.NVML_FI_DEV_NVLINK_GET_STATE, pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC)
+    told = [
+        None if isinstance(answer, NotSupported) else _answered(answer)
+        for answer in calls.fields(handle, [(field, number) for field in wanted for number in numbers])
+    ]
+    states, errors = (dict(zip(numbers, part, strict=True)) for part in (told[: len(numbers)], told[len(numbers) :]))
+    return (
+        # Older drivers know the call, but not the field.
+        {
+            n: calls(pynvml.nvmlDeviceGetNvLinkState, handle, n) if state is None else state
+            for n, state in states.items()
+        },
+        {n: count for n, count in errors.items() if count is not None},
     )
 
 
-def _is_up(calls: Calls, handle: Handle, number: int, state: int | HardwareError) -> bool:
-    # Older drivers know the call, but not the field.
-    if isinstance(state, NotSupported):
-        state = calls(pynvml.nvmlDeviceGetNvLinkState, handle, number)
-    if isinstance(state, HardwareError):
-        raise state
-    return bool(state == pynvml.NVML_FEATURE_ENABLED)
+def _answered(answer: int | HardwareError) -> int:
+    if isinstance(answer, HardwareError):
+        raise answer
+    return answer
+
+
+def _count(ports: _Ports, errors: Mapping[int, int], now: float) -> None:
+    """Take a new count of errors, which tells the links that make many; one that comes too soon tells nothing."""
+    seconds = now - ports.counted
+    if ports.errors and seconds < LEAST_SECONDS:
+        return
+    most = MOST_ERRORS_PER_SECOND * seconds
+    ports.noisy = frozenset(n for n, count in errors.items() if n in ports.errors and count - ports.errors[n] >= most)
+    ports.errors, ports.counted = errors, now
 
 
 def _is_cut(calls: Calls, handle: Handle) -> bool:

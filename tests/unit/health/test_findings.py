@@ -138,6 +138,14 @@ def test_dead_links_concern_only_who_needs_them() -> None:
     assert finding.peers == frozenset({A, B, C})
 
 
+def test_links_that_make_many_errors_are_as_bad_as_dead_ones() -> None:
+    links = GpuLinks(up=5, down={7: frozenset({A})}, noisy={2: frozenset({B}), 1: frozenset({B})})
+    (finding,) = findings(GpuReadings(links=links))
+
+    assert finding.message == "1 of 6 NVLinks are down: 7; 2 of 6 NVLinks make too many errors: 1, 2"
+    assert finding.peers == frozenset({A, B})
+
+
 def test_a_slot_that_gives_less_is_not_the_same_as_a_link_that_rests() -> None:
     assert reasons(pcie(generation=1, width=16)) == []
     assert reasons(pcie(generation=1, width=1)) == [Reason.PCIE]

@@ -164,6 +164,91 @@ def test_a_driver_that_lacks_the_field_is_asked_by_the_call(look: Callable[[str]
     assert wiring.links(session.gpus[1]) == GpuLinks(up=17, down={7: others(session, session.gpus[1])})
 
 
+def test_another_gpu_that_is_lost_takes_no_links_with_it(look: Callable[[str], Look]) -> None:
+    node, session, wiring = look("v100-8")
+    node.faults.lose(5)
+    node.faults.link(0, 0, up=False)
+    far = node.faults.gpu(0).links[0].peer
+    assert far not in (None, 5)
+    assert (links := wiring.links(session.gpus[0])) is not None
+    assert links.up == 5
+    assert links.down.keys() == {0}
+
+
+# Errors
+
+
+class Clock:
+    """Seconds that the test lets pass."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def counted(wiring: Wiring, gpu: GpuUuid, clock: Clock, seconds: float) -> frozenset[int]:
+    """The noisy links of a GPU after so many seconds."""
+    clock.now += seconds
+    links = wiring.links(gpu)
+    assert links is not None
+    return frozenset(links.noisy)
+
+
+def test_a_link_with_many_errors_in_little_time_is_noisy_until_they_end(look: Callable[[str], Look]) -> None:
+    node, session, _ = look("h200-8")
+    clock, gpu = Clock(), session.gpus[3]
+    wiring = Wiring(session, clock)
+    node.faults.link_errors(3, 4, "crc-flit", 1_000_000)
+    assert counted(wiring, gpu, clock, 0) == frozenset(), "errors of before tell nothing of now"
+
+    node.faults.link_errors(3, 4, "crc-flit", 2000)
+    node.faults.link_errors(3, 4, "crc-data", 1000)
+    node.faults.link_errors(3, 9, "crc-data", 2999)
+    assert counted(wiring, gpu, clock, 30) == {4}
+    assert (links := wiring.links(gpu)) is not None
+    assert links.noisy == {4: others(session, gpu)}
+    assert links.up == 18
+
+    assert counted(wiring, gpu, clock, 30) == frozenset()
+
+
+def test_a_count_that_comes_too_soon_tells_nothing(look: Callable[[str], Look]) -> None:
+    node, session, _ = look("h200-8")
+    clock, gpu = Clock(), session.gpus[3]
+    wiring = Wiring(session, clock)
+    counted(wiring, gpu, clock, 0)
+    node.faults.link_errors(3, 4, "crc-data", 400)
+    assert counted(wiring, gpu, clock, 1) == frozenset()
+    assert counted(wiring, gpu, clock, 29) == frozenset()
+    node.faults.link_errors(3, 4, "crc-data", 5000)
+    assert counted(wiring, gpu, clock, 30) == {4}
+    assert counted(wiring, gpu, clock, 1) == {4}, "it is what it was until it is counted again"
+
+
+def test_a_noisy_link_that_goes_down_is_down(look: Callable[[str], Look]) -> None:
+    node, session, _ = look("h200-8")
+    clock, gpu = Clock(), session.gpus[3]
+    wiring = Wiring(session, clock)
+    counted(wiring, gpu, clock, 0)
+    node.faults.link_errors(3, 4, "crc-data", 5000)
+    node.faults.link(3, 4, up=False)
+    clock.now += 30
+    assert wiring.links(gpu) == GpuLinks(up=17, down={4: others(session, gpu)})
+
+
+def test_links_that_count_no_errors_are_not_noisy(look: Callable[[str], Look]) -> None:
+    node, session, _ = look("h200-8")
+    found = node.faults.gpu(3)
+    found.board = msgspec.structs.replace(found.board, unsupported_fields=(pynvml.NVML_FI_DEV_NVLINK_ERROR_DL_CRC,))
+    clock = Clock()
+    wiring = Wiring(session, clock)
+    counted(wiring, session.gpus[3], clock, 0)
+    node.faults.link_errors(3, 4, "crc-data", 5000)
+    assert counted(wiring, session.gpus[3], clock, 30) == frozenset()
+
+
 def test_a_state_that_cannot_be_read_is_an_error(look: Callable[[str], Look]) -> None:
     node, session, wiring = look("h200-8")
     node.faults.fail("nvmlDeviceGetNvLinkState", "UNKNOWN", gpu=1)
