@@ -68,7 +68,9 @@ def simulated(profile: str, more: Mapping[str, object] = NOTHING_MORE) -> Iterat
 async def at_work(profile: str, more: Mapping[str, object] = NOTHING_MORE) -> AsyncIterator[World]:
     """The agent on a simulated node, registered, with all of its GPUs allocatable; ``more`` as for ``simulated``."""
     with simulated(profile, more) as node:
-        kubelet = EmbeddedKubelet(node.settings.paths.kubelet_dir / "device-plugins")
+        folders = node.settings.paths.kubelet_dir
+        kubelet = EmbeddedKubelet(folders / "device-plugins")
+        (folders / "plugins_registry").mkdir(parents=True)
         async with kubelet.running(), built(node.settings, node.simulation.stat) as agent, running(agent.run()):
             await kubelet.until(GPU_RESOURCE, allocatable=len(node.simulation.node.profile.gpus))
             yield World(node=node, agent=agent, kubelet=kubelet)

@@ -14,13 +14,15 @@ from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from tests.fakes.api_server import ApiServer
 
 XID = 48  # an uncorrectable memory error
+# What breaks stays so until it is cleared, and is not held back for having broken in each round.
+RULES = {"agent.health.rules": [{"xids": [XID], "clearedBy": "operator"}]}
 TARGET = Target(limit=0.003)
 NODE, PROFILE, CALLS = "n0", "h200-8", 8
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
     rounds = effort.pick(full=16, quick=2)
-    async with at_work(PROFILE) as world, _an_empty_call(world) as floor:
+    async with at_work(PROFILE, RULES) as world, _an_empty_call(world) as floor:
         at_kubelet = await in_turns(
             lambda: _listed_without(world), floor, rounds=rounds, calls=CALLS, between=lambda: _mend_all(world)
         )
@@ -52,7 +54,7 @@ async def _publishing() -> AsyncIterator[tuple[World, ApiServer]]:
             server.put(NODES, {"metadata": {"name": NODE}})
             file = place / "kubeconfig"
             file.write_text(json.dumps(_kubeconfig(server.url)))
-            more = {"agent.kubeconfig": str(file), "agent.nodeName": NODE, "agent.frontDoors.dra": True}
+            more = {**RULES, "agent.kubeconfig": str(file), "agent.nodeName": NODE, "agent.frontDoors.dra": True}
             async with at_work(PROFILE, more) as world:
                 await server.until(lambda: server.objects(RESOURCE_SLICES) and not _taints(server))
                 yield world, server
@@ -70,21 +72,21 @@ def _kubeconfig(url: str) -> dict[str, object]:
 async def _listed_without(world: World) -> None:
     """Break a GPU, and see it leave the kubelet's list."""
     healthy = world.kubelet.view(GPU_RESOURCE).healthy
-    world.node.simulation.node.faults.xid(min(healthy), XID)
+    world.node.simulation.node.faults.xid(min(healthy), XID, recovery=False)
     await world.kubelet.until(GPU_RESOURCE, allocatable=len(healthy) - 1)
 
 
 async def _mend_all(world: World) -> None:
     gpus: Sequence[GpuUuid] = list(world.agent.keeper.inventory.value.by_uuid)
     for gpu in gpus:
-        world.node.simulation.node.faults.restore(gpu)
+        world.agent.board.clear(gpu)
     await world.kubelet.until(GPU_RESOURCE, allocatable=len(gpus), timeout=30.0)
 
 
 async def _tainted(world: World, server: ApiServer) -> None:
     """Break a GPU, and see its taint at the API server."""
     before = _taints(server)
-    world.node.simulation.node.faults.xid(min(world.kubelet.view(GPU_RESOURCE).healthy), XID)
+    world.node.simulation.node.faults.xid(min(world.kubelet.view(GPU_RESOURCE).healthy), XID, recovery=False)
     await server.until(lambda: _taints(server) > before)
 
 
