@@ -144,7 +144,9 @@ class NvmlEvents:
     def _wait(self) -> None:
         if self._events is None:
             raise HardwareError("nobody has subscribed to the driver's events")
-        self._report(self._events.wait())
+        # A wait before this one, whose caller has gone, may have got something: nobody is to wait a second for that.
+        if not self._reported:
+            self._report(self._events.wait())
 
     def _close(self) -> None:
         if self._events is not None:

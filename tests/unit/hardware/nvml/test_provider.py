@@ -9,6 +9,7 @@ import pytest
 
 from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError
 from node_agent.hardware.nvml import provider as nvml_provider
+from node_agent.hardware.nvml.events import WAIT_SECONDS
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.provider import EventKind, HardwareEvent
 from node_agent.hardware.simulated import SimulatedNode
@@ -123,6 +124,19 @@ async def test_an_event_that_comes_to_a_cancelled_wait_is_kept_for_the_next(
     node.faults.xid(0, 79)
     async with asyncio.timeout(5):
         assert (await nvml.events.next()).code == 79
+
+
+async def test_an_event_that_comes_to_a_cancelled_wait_is_told_at_once_to_who_waits_by_now(
+    nvml: NvmlProvider, uuids: list[GpuUuid], node: SimulatedNode
+) -> None:
+    await nvml.events.subscribe(uuids)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(nvml.events.next(), 0.05)
+    waiting = asyncio.create_task(nvml.events.next())
+    await asyncio.sleep(0.05)
+    node.faults.xid(0, 79)
+    async with asyncio.timeout(WAIT_SECONDS / 2):
+        assert (await waiting).code == 79
 
 
 async def test_what_the_old_subscription_still_held_is_told_after_a_new_one(
