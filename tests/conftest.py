@@ -40,7 +40,7 @@ async def _tasks_end_with_the_loop() -> AsyncIterator[None]:
     yield
     left = asyncio.all_tasks() - {asyncio.current_task()}
     if left:
-        _, left = await asyncio.wait(left, timeout=GRACE / 10)
+        _, left = await asyncio.wait(left, timeout=GRACE)
     assert not left, f"the test left tasks running: {sorted(task.get_name() for task in left)}"
 
 

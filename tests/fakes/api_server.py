@@ -112,8 +112,9 @@ class ApiServer:
         """Stop listening and break all connections."""
         if self._server is not None:
             self._server.close()
-            for connection in tuple(self._connections):
-                await cancel(connection)
+            # One that was just accepted may come up while others are waited for.
+            while self._connections:
+                await cancel(next(iter(self._connections)))
             await self._server.wait_closed()
             self._server = None
 

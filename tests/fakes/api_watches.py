@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 
 from node_agent.kit.latest import Latest, changes
@@ -34,8 +34,9 @@ class Watch:
         self.orders.set(self.orders.value + orders)
 
     async def end_with(self, reader: asyncio.StreamReader) -> None:
-        """Break off when the client has closed; it has nothing to say while it watches."""
-        await reader.read(1)
+        """Break off when the client has closed, or gone without a word; it has nothing to say while it watches."""
+        with suppress(OSError):
+            await reader.read(1)
         self.order("cut")
 
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -338,3 +340,14 @@ async def test_what_it_answers_is_json_that_any_client_reads(server: ApiServer) 
     assert json.loads(body)
     writer.close()
     await writer.wait_closed()
+
+
+async def test_a_watch_ends_when_its_client_is_gone_without_a_word(server: ApiServer) -> None:
+    """As a client ends that is cancelled before it has read the beginning of the answer: its connection is reset."""
+    reader, writer = await asyncio.open_connection(*server.url.removeprefix("http://").split(":"))
+    writer.write(b"GET /api/v1/nodes?watch=true HTTP/1.1\r\nHost: any\r\n\r\n")
+    await server.until(lambda: server.watches)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+    await server.until(lambda: not server.watches)
+    assert reader.at_eof() or reader.exception() is not None
