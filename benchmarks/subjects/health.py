@@ -1,23 +1,25 @@
-"""From an Xid in NVML to the list without the GPU at the kubelet, and to the slice with the taint at the API server."""
+"""From an Xid in NVML to the list without the GPU at the kubelet, and to who watches the slices at the API server."""
 
-import json
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
+from benchmarks.cluster import served
 from benchmarks.floors import EMPTY_CALL, parrot
 from benchmarks.inside import World, at_work, folder
 from benchmarks.measure import Effort, Figure, Step, Target, figure, in_turns
 from node_agent.deviceplugin.selection import GPU_RESOURCE
-from node_agent.kube.resources import NODES, RESOURCE_SLICES
+from node_agent.kit.tasks import running
+from node_agent.kube.mirror import Mirror
+from node_agent.kube.resources import RESOURCE_SLICES
 from node_agent.model.gpu import GpuUuid
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
-from tests.fakes.api_server import ApiServer
 
 XID = 48  # an uncorrectable memory error
 # What breaks stays so until it is cleared, and is not held back for having broken in each round.
 RULES = {"agent.health.rules": [{"xids": [XID], "clearedBy": "operator"}]}
 TARGET = Target(limit=0.003)
-NODE, PROFILE, CALLS = "n0", "h200-8", 8
+PROFILE, CALLS = "h200-8", 8
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
@@ -26,13 +28,13 @@ async def measure(effort: Effort) -> Sequence[Figure]:
         at_kubelet = await in_turns(
             lambda: _listed_without(world), floor, rounds=rounds, calls=CALLS, between=lambda: _mend_all(world)
         )
-    async with _publishing() as (world, server), _an_empty_call(world) as floor:
+    async with _publishing() as (world, mirror), _an_empty_call(world) as floor:
         at_server = await in_turns(
-            lambda: _tainted(world, server),
+            lambda: _tainted(world, mirror),
             floor,
             rounds=rounds,
             calls=CALLS,
-            between=lambda: _untainted(world, server),
+            between=lambda: _untainted(world, mirror),
         )
     return [
         figure("Xid in NVML → message at the kubelet", at_kubelet, EMPTY_CALL, TARGET),
@@ -47,26 +49,24 @@ async def _an_empty_call(world: World) -> AsyncIterator[Step]:
 
 
 @asynccontextmanager
-async def _publishing() -> AsyncIterator[tuple[World, ApiServer]]:
-    """An agent that publishes its GPUs at an API server in this process as well, once they are all there."""
+async def _publishing() -> AsyncIterator[tuple[World, Mirror]]:
+    """An agent that publishes its GPUs as well, once they are all there, and what a watcher of the API server sees."""
     with folder() as place:
-        async with ApiServer() as server:
-            server.put(NODES, {"metadata": {"name": NODE}})
-            file = place / "kubeconfig"
-            file.write_text(json.dumps(_kubeconfig(server.url)))
-            more = {**RULES, "agent.kubeconfig": str(file), "agent.nodeName": NODE, "agent.frontDoors.dra": True}
-            async with at_work(PROFILE, more) as world:
-                await server.until(lambda: server.objects(RESOURCE_SLICES) and not _taints(server))
-                yield world, server
+        async with served(place) as cluster:
+            reached = {f"agent.{key}": value for key, value in cluster.settings.items() if key != "frontDoors"}
+            more = {**RULES, **reached, "agent.frontDoors.dra": True}
+            mirror = Mirror(cluster.client, RESOURCE_SLICES)
+            async with running(mirror.run()), at_work(PROFILE, more) as world:
+                await _until(mirror, lambda slices: slices > 0 and not _taints(mirror))
+                yield world, mirror
 
 
-def _kubeconfig(url: str) -> dict[str, object]:
-    return {
-        "current-context": "it",
-        "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
-        "clusters": [{"name": "it", "cluster": {"server": url}}],
-        "users": [{"name": "it", "user": {}}],
-    }
+async def _until(mirror: Mirror, condition: Callable[[int], bool]) -> None:
+    """Wait for what the watcher sees; ``condition`` gets the number of slices."""
+    async with asyncio.timeout(30):
+        async for objects in mirror.objects.watch():
+            if condition(len(objects)):
+                return
 
 
 async def _listed_without(world: World) -> None:
@@ -83,19 +83,19 @@ async def _mend_all(world: World) -> None:
     await world.kubelet.until(GPU_RESOURCE, allocatable=len(gpus), timeout=30.0)
 
 
-async def _tainted(world: World, server: ApiServer) -> None:
+async def _tainted(world: World, mirror: Mirror) -> None:
     """Break a GPU, and see its taint at the API server."""
-    before = _taints(server)
+    before = _taints(mirror)
     world.node.simulation.node.faults.xid(min(world.kubelet.view(GPU_RESOURCE).healthy), XID, recovery=False)
-    await server.until(lambda: _taints(server) > before)
+    await _until(mirror, lambda _: _taints(mirror) > before)
 
 
-async def _untainted(world: World, server: ApiServer) -> None:
+async def _untainted(world: World, mirror: Mirror) -> None:
     await _mend_all(world)
-    await server.until(lambda: not _taints(server))
+    await _until(mirror, lambda _: not _taints(mirror))
 
 
-def _taints(server: ApiServer) -> int:
+def _taints(mirror: Mirror) -> int:
     """How many of the published devices have a taint."""
-    slices = server.objects(RESOURCE_SLICES)
+    slices = mirror.objects.value.values()
     return sum("taints" in device for one in slices for device in one["spec"].get("devices", ()))
