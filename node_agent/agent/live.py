@@ -34,7 +34,6 @@ class Live:
         forms = after.forms(inventory)
         for resource in after.resources:
             check_size(resource, inventory.gpus, forms)
-        self.settings.set(settings)
         self.pool.set(pool_of(settings))
         before = {gpu: form.resource for gpu, form in self.selection.value.forms(inventory).items()}
         names = {gpu: form.resource for gpu, form in forms.items()}
@@ -42,6 +41,8 @@ class Live:
             self.selection.set(replace(after, exclude=(*after.exclude, *moving)))
             await asyncio.sleep(SETTLE_SECONDS)
         self.selection.set(after)
+        # Last: whoever was interrupted on the way finds that these are not in force yet.
+        self.settings.set(settings)
 
 
 def selection_of(settings: Settings) -> Selection:

@@ -3,6 +3,7 @@
 What is in force is kept in the state folder, so that an agent that starts beside a bad configuration has it too.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -112,7 +113,7 @@ class Reloader:
     async def run(self) -> None:
         """Follow until cancelled."""
         if self._configuration.trouble is None:
-            self._keep(self._configuration.first)
+            await asyncio.to_thread(self._keep, self._configuration.first)
         async for found in readings(self._configuration.sources, self._configuration.label):
             if isinstance(found, ConfigError):
                 self._refuse(found)
@@ -149,7 +150,7 @@ class Reloader:
                 after_restart=waiting,
             )
         )
-        self._keep(found)
+        await asyncio.to_thread(self._keep, found)
 
     def _keep(self, found: Resolved) -> None:
         path = self._live.settings.value.paths.state_dir / KEPT

@@ -63,7 +63,9 @@ async def _serve_sources(sources: "Sources", stat: Callable[[Path], Any]) -> Non
     from node_agent.agent.reload import first_configuration, tell_notices
     from node_agent.kit import logs
 
-    logs.configure()
+    # What is said before the documents are read follows the command line.
+    log = sources.bare.resolve().settings.log
+    logs.configure(log.level, log.form)
     async with node_label(sources) as label:
         configuration = first_configuration(sources, label)
         settings = configuration.first.settings

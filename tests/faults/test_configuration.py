@@ -4,12 +4,14 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from node_agent.agent.agent import Agent
 from node_agent.agent.build import built
 from node_agent.agent.reload import Configuration, first_configuration
 from node_agent.config import watch
@@ -36,11 +38,13 @@ def shared(**resource: object) -> dict[str, Any]:
     return {"version": "v1", "sharing": {"timeSlicing": {"resources": [{"name": GPU, **resource}]}}}
 
 
+@dataclass(frozen=True)
 class Watched:
     """An agent at work with a configuration file."""
 
-    def __init__(self, place: Place, file: Path) -> None:
-        self.place, self.file = place, file
+    place: Place
+    file: Path
+    agent: Agent
 
     def write(self, document: object) -> None:
         self.file.write_text(yaml.safe_dump(document))
@@ -66,13 +70,14 @@ class Watched:
 
 @asynccontextmanager
 async def at_work(place: Place, document: object) -> AsyncIterator[Watched]:
-    watched = Watched(place, place.folder / "config.yaml")
-    watched.write(document)
-    sources = Sources(file=watched.file)
+    file = place.folder / "config.yaml"
+    file.write_text(yaml.safe_dump(document))
+    sources = Sources(file=file)
     configuration = Configuration(sources=sources, label=Latest(None), first=sources.resolve())
     async with place.kubelet.running(), built(place.settings, stat, configuration) as agent, running(agent.run()):
         await place.allocatable(8)
-        yield watched
+        await agent.limits.synced.wait()
+        yield Watched(place, file, agent)
 
 
 WRONG_KEYS = [

@@ -13,6 +13,7 @@ import pytest
 from node_agent.hardware.simulated.control import send
 from node_agent.kit.http_client import get
 from node_agent.kubelet.embedded import EmbeddedKubelet
+from tests.fakes.config_map import MountedConfigMap
 from tests.unit.cli.conftest import Run
 
 RESOURCE = "nvidia.com/gpu"
@@ -141,3 +142,31 @@ def test_a_folder_that_cannot_be_made_is_named_with_its_key(run: Run, folder: Pa
 
 def test_a_level_that_does_not_exist_is_refused(run: Run) -> None:
     assert run("run", "--log-level", "loud").code == 2
+
+
+async def test_an_entry_of_the_folder_that_changes_is_in_force_without_a_restart(
+    folder: Path, config: Path, kubelet: EmbeddedKubelet
+) -> None:
+    configs = MountedConfigMap(folder / "configs", {"default": "version: v1"})
+    async with agent(config, "--config-dir", str(configs.folder), "--log-format", "json") as process:
+        registered = await kubelet.until(RESOURCE, allocatable=2)
+        configs.write({"default": "agent: {devices: {exclude: [0]}}"})
+        assert (await kubelet.until(RESOURCE, allocatable=1)).endpoint == registered.endpoint
+        configs.write({"default": "agent: {devices: {exclde: [0]}, log: {level: error}}"})
+        assert "did you mean agent.devices.exclude?" in await refusal(folder / "run" / "agent.sock")
+        process.send_signal(signal.SIGTERM)
+        code, logged = await ended(process)
+    assert code == 0
+    events = [json.loads(line)["event"] for line in logged.splitlines()]
+    assert events.count("configuration in force") == 1
+    assert events.count("configuration refused") == 1
+
+
+async def refusal(socket: Path) -> str:
+    """What the agent says of a configuration that it refused."""
+    async with asyncio.timeout(10):
+        while True:
+            _, body = await asyncio.to_thread(get, socket, "/status")
+            if trouble := json.loads(body)["config"].get("trouble"):
+                return str(trouble)
+            await asyncio.sleep(0.05)
