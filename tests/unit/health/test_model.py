@@ -200,19 +200,28 @@ class Histories(RuleBasedStateMachine):
         self.models[gpu].look(readings, found, self.now)
 
     @rule(gpu=st.sampled_from(GPUS), times=st.integers(2, 6))
-    def a_gpu_flaps(self, gpu: GpuUuid, times: int) -> None:
+    def a_gpu_flaps_and_is_well_again(self, gpu: GpuUuid, times: int) -> None:
         for _ in range(times):
             for what in ("reset due", "good"):
                 self.a_gpu_is_looked_at(gpu, what)
                 self.now += PROBE_SECONDS
-
-    @rule(gpu=st.sampled_from(GPUS), seconds=st.sampled_from([15.0, 35.0, 75.0, 155.0, 315.0, 595.0]))
-    def a_gpu_is_well_for_a_time(self, gpu: GpuUuid, seconds: float) -> None:
-        """A hold of 40, 80, 160 … seconds ends with one of the two looks, if it is as long as it should be."""
-        for more in (seconds, PROBE_SECONDS):
+        # Of one that had been well before, the hold ends between these two looks.
+        for more in (PROBE_SECONDS * 2**times - 3 * PROBE_SECONDS, PROBE_SECONDS):
             self.now += more
             self.a_gpu_is_looked_at(gpu, "good")
             self.board_and_model_agree()
+
+    @rule(
+        gpu=st.sampled_from(GPUS),
+        code=st.sampled_from(CODES),
+        before=st.sampled_from(["lost", "silent", "reset due", "ecc", "good"]),
+        after=st.sampled_from(["good", "old driver"]),
+    )
+    def a_gpu_fails_and_is_reset(self, gpu: GpuUuid, code: int, before: str, after: str) -> None:
+        self.an_xid_is_reported(gpu, code)
+        for what in (before, after):
+            self.now += PROBE_SECONDS
+            self.a_gpu_is_looked_at(gpu, what)
 
     @rule(gpu=st.sampled_from(GPUS), code=st.sampled_from(CODES), pause=st.sampled_from([0.0, 29.0, 31.0]))
     def an_xid_comes_three_times(self, gpu: GpuUuid, code: int, pause: float) -> None:
@@ -261,4 +270,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHistories.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
