@@ -173,6 +173,7 @@ CauseName = Literal[
     "reset-needed",
     "nvlink",
     "fabric",
+    "fabric-joining",
     "pcie-degraded",
     "thermal-throttling",
     "power-throttling",
