@@ -20,16 +20,15 @@ _NOT_AVAILABLE, _NO_PERMISSION = 3, 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A program of the driver as the agent sees it, and the folders of the libraries that belong to it."""
+    """A program of the driver as the agent sees it, and the library of NVML that belongs to it, if not the system's."""
 
     path: Path
-    libraries: tuple[Path, ...] = ()
+    library: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        """The agent's, with the driver's own libraries first: those of another driver cannot talk to its modules."""
-        folders = [*map(str, self.libraries), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
-        return {**os.environ, **({"LD_LIBRARY_PATH": ":".join(folders)} if folders else {})}
+        """The agent's, with the driver's own NVML. All else is the agent's own: two C libraries do not go together."""
+        return {**os.environ, **({"LD_PRELOAD": str(self.library)} if self.library else {})}
 
 
 class Smi:

@@ -25,8 +25,8 @@ def gpu(node: SimulatedNode) -> GpuUuid:
     return GpuUuid(node.faults.gpu(0).uuid)
 
 
-def smi(root: Path, *libraries: str) -> Smi:
-    return Smi(lambda: Program(path=root / "usr/bin/nvidia-smi", libraries=tuple(map(Path, libraries))))
+def smi(root: Path) -> Smi:
+    return Smi(lambda: Program(path=root / "usr/bin/nvidia-smi"))
 
 
 def program(folder: Path, script: str) -> Smi:
@@ -34,7 +34,7 @@ def program(folder: Path, script: str) -> Smi:
     path = folder / "program"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    return Smi(lambda: Program(path=path, libraries=(Path("/driver/lib"),)), seconds=0.3)
+    return Smi(lambda: Program(path=path), seconds=0.3)
 
 
 @pytest.mark.parametrize("interval", Interval)
@@ -79,10 +79,8 @@ async def test_a_program_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
 
 
-async def test_the_program_finds_the_drivers_own_libraries_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LD_LIBRARY_PATH", "/other")
-    seen = tmp_path / "seen"
-    await program(tmp_path, f'echo "$LD_LIBRARY_PATH" > {seen}').set_interval(GpuUuid("GPU-0"), Interval.SHORT)
-    assert seen.read_text() == "/driver/lib:/other\n"
+def test_the_program_is_given_the_nvml_of_its_own_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    library = Path("/driver/usr/lib/libnvidia-ml.so.1")
+    assert Program(path=Path("/driver/smi"), library=library).environment["LD_PRELOAD"] == str(library)
+    assert "LD_PRELOAD" not in Program(path=Path("/usr/bin/nvidia-smi")).environment

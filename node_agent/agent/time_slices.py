@@ -1,0 +1,70 @@
+"""Keeps the intervals of time-sliced GPUs what the configuration says, for ``build``."""
+
+import math
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from node_agent.allocation.grants import Grant
+from node_agent.cdi.libraries import library_folders
+from node_agent.cdi.roots import DriverRoots
+from node_agent.deviceplugin.selection import Selection
+from node_agent.dra.time_slice_step import claimed_gpus
+from node_agent.kit.latest import Latest, changes
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.inventory import Inventory
+from node_agent.sharing.shares import Interval
+from node_agent.sharing.smi import Program
+from node_agent.sharing.time_slices import TimeSlices
+
+# How soon what failed is tried again.
+RETRY_SECONDS = 60.0
+
+SMI, NVML = PurePosixPath("/usr/bin/nvidia-smi"), "libnvidia-ml.so.1"
+
+
+class TimeSliceKeeper:
+    """A service: follows what is selected, which GPUs there are and what claims have."""
+
+    def __init__(
+        self,
+        *,
+        slices: TimeSlices,
+        selection: Latest[Selection],
+        inventory: Latest[Inventory],
+        grants: Latest[Mapping[str, Grant]],
+    ) -> None:
+        self.slices = slices
+        self._selection = selection
+        self._inventory = inventory
+        self._grants = grants
+        self._again = False
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        seen: tuple[object, ...] = ()
+        async for _ in changes(self._selection, self._inventory, self._grants, every=self._pause):
+            inventory, claimed = self._inventory.value, claimed_gpus(self._grants.value.values())
+            # Nothing is known of GPUs before the first look, nor while the driver cannot be asked.
+            if not inventory.generation or inventory.problem:
+                continue
+            if self._again or seen != (self._selection.value, inventory, claimed):
+                seen = (self._selection.value, inventory, claimed)
+                self._again = not await self.slices.keep(self._configured(), inventory.by_uuid.keys(), claimed)
+
+    def _pause(self) -> float:
+        return RETRY_SECONDS if self._again else math.inf
+
+    def _configured(self) -> Mapping[GpuUuid, Interval]:
+        shared = self._selection.value.shares(self._inventory.value).gpus
+        return {gpu: how.interval for gpu, how in shared.items() if how.interval is not None}
+
+
+def find_smi(roots: DriverRoots) -> Program | None:
+    """The driver's nvidia-smi, with the NVML of the same driver where that has a root of its own."""
+    path = roots.driver_file(roots.resolve(SMI))
+    if not path.is_file():
+        return None
+    if roots.driver == Path("/"):
+        return Program(path=path)
+    libraries = (roots.driver_file(roots.resolve(folder / NVML)) for folder in library_folders(roots))
+    return Program(path=path, library=next(filter(Path.is_file, libraries), None))
