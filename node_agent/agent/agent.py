@@ -17,6 +17,7 @@ from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.status import CdiStatus, ConfigStatus, ResourceStatus, ServiceStatus, Status, status
+from node_agent.sharing.time_slices import TimeSlices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,7 @@ class Agent:
     publisher: SpecPublisher
     ledger: Ledger
     limits: LimitDoor
+    slices: TimeSlices
     plugins: Mapping[str, DevicePlugin]
     supervisor: Supervisor
     reloader: Reloader | None = None
@@ -50,6 +52,10 @@ class Agent:
             cdi=self._cdi(),
             services=self._services(),
             config=self._config(),
+            notices=(
+                *self.live.selection.value.shares(self.keeper.inventory.value).notes,
+                *self.slices.troubles.value.values(),
+            ),
             stalled=f"the driver hangs in {stalled.call} for {stalled.seconds:.0f} s" if stalled else None,
         )
 

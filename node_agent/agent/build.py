@@ -14,6 +14,7 @@ from node_agent.agent.node_reports import Run, node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Supervisor
+from node_agent.agent.time_slices import TimeSliceKeeper, time_slices
 from node_agent.allocation.checkpoint import Checkpoint, read_boot_id
 from node_agent.allocation.grants import Door
 from node_agent.allocation.ledger import Ledger
@@ -159,6 +160,12 @@ def _assemble(
         lane=files,
         stat=stat,
     )
+    slices = TimeSliceKeeper(
+        slices=time_slices(settings, roots, files),
+        selection=live.selection,
+        inventory=keeper.inventory,
+        grants=ledger.grants,
+    )
     limits = LimitDoor(
         ledger=ledger,
         held=partial(held_devices, paths.kubelet_dir / podresources.SOCKET),
@@ -183,6 +190,7 @@ def _assemble(
         publisher=publisher,
         ledger=ledger,
         limits=limits,
+        slices=slices.slices,
         plugins=plugins.plugins if plugins else {},
         supervisor=supervisor,
         reloader=reloader,
@@ -199,6 +207,7 @@ def _assemble(
         *(("status over tcp", server.run) for server in over_tcp),
         ("ledger", ledger.run),
         ("limits", limits.run),
+        ("time slices", slices.run),
         *((("resources", plugins.run),) if plugins else ()),
         *((("configuration", reloader.run),) if reloader else ()),
     ):

@@ -1,4 +1,4 @@
-"""Keeps the intervals of time-sliced GPUs what the configuration says, for ``build``."""
+"""Puts the intervals of time-sliced GPUs together, for ``build``, and keeps them what the configuration says."""
 
 import math
 from collections.abc import Mapping
@@ -7,14 +7,16 @@ from pathlib import Path, PurePosixPath
 from node_agent.allocation.grants import Grant
 from node_agent.cdi.libraries import library_folders
 from node_agent.cdi.roots import DriverRoots
+from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import Selection
 from node_agent.dra.time_slice_step import claimed_gpus
+from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.sharing.shares import Interval
-from node_agent.sharing.smi import Program
-from node_agent.sharing.time_slices import TimeSlices
+from node_agent.sharing.smi import Program, Smi
+from node_agent.sharing.time_slices import IntervalFile, TimeSlices
 
 # How soon what failed is tried again.
 RETRY_SECONDS = 60.0
@@ -59,12 +61,25 @@ class TimeSliceKeeper:
         return {gpu: how.interval for gpu, how in shared.items() if how.interval is not None}
 
 
-def find_smi(roots: DriverRoots) -> Program | None:
-    """The driver's nvidia-smi, with the NVML of the same driver where that has a root of its own."""
+def time_slices(settings: Settings, roots: DriverRoots, files: Lane) -> TimeSlices:
+    """The intervals of this node, set by the driver's own program."""
+    smi = Smi(lambda: find_smi(roots, settings.paths.run_dir / "nvml"))
+    file = IntervalFile(settings.paths.state_dir / "time-slices.json")
+    return TimeSlices(set_interval=smi.set_interval, file=file, lane=files)
+
+
+def find_smi(roots: DriverRoots, folder: Path) -> Program | None:
+    """The driver's nvidia-smi; where the driver has a root of its own, with a link to its NVML in ``folder``."""
     path = roots.driver_file(roots.resolve(SMI))
     if not path.is_file():
         return None
-    if roots.driver == Path("/"):
+    libraries = (roots.driver_file(roots.resolve(place / NVML)) for place in library_folders(roots))
+    library = next(filter(Path.is_file, libraries), None) if roots.driver != Path("/") else None
+    if library is None:
         return Program(path=path)
-    libraries = (roots.driver_file(roots.resolve(folder / NVML)) for folder in library_folders(roots))
-    return Program(path=path, library=next(filter(Path.is_file, libraries), None))
+    folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    link = folder / NVML
+    if not link.is_symlink() or link.readlink() != library:
+        link.unlink(missing_ok=True)
+        link.symlink_to(library)
+    return Program(path=path, library_folder=folder)

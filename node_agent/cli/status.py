@@ -91,10 +91,15 @@ def show(found: Status) -> None:
     if found.config is not None:
         for line in _config_lines(found.config):
             out.print(line)
-    for trouble in found.trouble:
-        out.print(f"[red]not ready[/red] {plain(trouble)}")
+    for line in _ending(found):
+        out.print(line)
+
+
+def _ending(found: Status) -> Iterator[str]:
+    yield from (f"[yellow]notice[/yellow] {plain(text)}" for text in found.notices)
+    yield from (f"[red]not ready[/red] {plain(text)}" for text in found.trouble)
     if found.ready:
-        out.print("[green]ready[/green]")
+        yield "[green]ready[/green]"
 
 
 def _config_lines(config: ConfigStatus) -> Iterator[str]:

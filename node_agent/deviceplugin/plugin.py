@@ -176,10 +176,15 @@ class DevicePlugin:
 
 
 def _say_what_changed(before: Offer, after: Offer) -> None:
-    known = {device.id: device for device in before.devices}
+    """A line for each device, or for each GPU of which several have changed."""
+    healthy = {device.id for device in before.devices if device.healthy}
+    changed: dict[tuple[GpuUuid, str | None], list[str]] = {}
     for device in after.devices:
-        was_healthy = device.id in known and known[device.id].healthy
-        if device.healthy and not was_healthy:
-            log.info("offered", resource=after.resource, device=device.id)
-        elif was_healthy and not device.healthy:
-            log.warning("withdrawn", resource=after.resource, device=device.id, reason=device.trouble)
+        if device.healthy != (device.id in healthy):
+            changed.setdefault((device.gpu, device.trouble), []).append(device.id)
+    for (gpu, trouble), ids in changed.items():
+        facts = {"device": ids[0]} if len(ids) == 1 else {"gpu": gpu, "devices": len(ids)}
+        if trouble is None:
+            log.info("offered", resource=after.resource, **facts)
+        else:
+            log.warning("withdrawn", resource=after.resource, **facts, reason=trouble)

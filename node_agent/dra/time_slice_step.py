@@ -48,7 +48,7 @@ class TimeSliceStep:
 
     async def undo(self, grant: Grant) -> None:
         others = claimed_gpus(one for one in self._grants.value.values() if one.holder.id != grant.holder.id)
-        for gpu in _intervals(grant).keys() - others:
+        for gpu in (gpu for gpu in _intervals(grant) if gpu not in others):
             try:
                 await self._slices.restore(gpu)
             except HardwareError as error:

@@ -81,7 +81,10 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole document. ``trouble`` lists what keeps the agent from its work; none where it is ready."""
+    """The whole document. ``trouble`` lists what keeps the agent from its work; none where it is ready.
+
+    ``notices`` are what is configured for sharing and does not hold on this node.
+    """
 
     version: str
     node: str
@@ -90,6 +93,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     driver: str | None = None
     cuda: str | None = None
     trouble: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
     gpus: tuple[GpuStatus, ...] = ()
     missing: tuple[MissingStatus, ...] = ()
     resources: tuple[ResourceStatus, ...] = ()
@@ -128,6 +132,7 @@ def status(
     cdi: CdiStatus | None,
     services: Sequence[ServiceStatus],
     stalled: str | None,
+    notices: Sequence[str] = (),
     config: ConfigStatus | None = None,
 ) -> Status:
     """Put the document together; ``stalled`` says what the driver hangs in, if it does."""
@@ -139,6 +144,7 @@ def status(
         driver=inventory.driver.version,
         cuda=inventory.driver.cuda,
         trouble=(*_troubles(inventory, resources, cdi, services, stalled), *_deafness(inventory, health)),
+        notices=tuple(notices),
         gpus=tuple(gpu_status(gpu, health.of(gpu.uuid)) for gpu in inventory.gpus),
         missing=missing_gpus(inventory),
         resources=tuple(resources),

@@ -20,15 +20,20 @@ _NOT_AVAILABLE, _NO_PERMISSION = 3, 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Program:
-    """A program of the driver as the agent sees it, and the library of NVML that belongs to it, if not the system's."""
+    """A program of the driver as the agent sees it, and a folder with the NVML that belongs to it, if not the system's.
+
+    The folder has nothing else: the driver's root has a C library of its own, which does not go with this loader.
+    """
 
     path: Path
-    library: Path | None = None
+    library_folder: Path | None = None
 
     @property
     def environment(self) -> dict[str, str]:
-        """The agent's, with the driver's own NVML. All else is the agent's own: two C libraries do not go together."""
-        return {**os.environ, **({"LD_PRELOAD": str(self.library)} if self.library else {})}
+        if self.library_folder is None:
+            return dict(os.environ)
+        folders = [str(self.library_folder), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+        return {**os.environ, "LD_LIBRARY_PATH": ":".join(folders)}
 
 
 class Smi:

@@ -1,8 +1,4 @@
-"""Which GPUs a pod gets. Users met: two slices on one card although another was free (B17), an id that was repeated in
-the environment until no program could start (B18), and a choice that took seconds on large nodes (B20).
-
-Shared GPUs are not offered yet: what decides about them is tried by itself.
-"""
+"""Which GPUs a pod gets. Users met a choice that took seconds on large nodes (B20)."""
 
 import time
 from collections.abc import Callable
@@ -10,14 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.cdi.names import qualified
-from node_agent.deviceplugin.answer import Naming, answer
-from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.model.inventory import Inventory
 from node_agent.topology.preferred import DeviceId, Pool, PreferredRequest, preferred
 from node_agent.topology.score import scores
-from tests.fakes.builders import h200_node, l4_pair
+from tests.fakes.builders import h200_node
 from tests.faults.conftest import Place, Simulate
 
 LIMIT_SECONDS = 0.1
@@ -28,43 +21,6 @@ def shares(inventory: Inventory, each: int) -> Pool:
     """Each GPU as so many devices."""
     parents = {DeviceId(f"{gpu.uuid}::{number}"): gpu.uuid for gpu in inventory.gpus for number in range(each)}
     return Pool(scores=scores(inventory), parents=parents)
-
-
-def cards(ids: tuple[DeviceId, ...]) -> list[str]:
-    return sorted(device.partition("::")[0] for device in ids)
-
-
-def test_two_shares_come_from_two_cards_and_the_answer_is_always_the_same() -> None:
-    """Four shares of each of two GPUs, one of the second in use."""
-    node = l4_pair()
-    pool = shares(node, 4)
-    free = frozenset(device for device in pool.parents if device != f"{node.gpus[1].uuid}::0")
-    answers = {preferred(PreferredRequest(available=free, size=2), pool).ids for _ in range(20)}
-
-    assert len(answers) == 1
-    assert cards(answers.pop()) == sorted(gpu.uuid for gpu in node.gpus)
-
-
-@pytest.mark.parametrize("strategy", ["cdi-cri", "cdi-annotations", "envvar", "volume-mounts"])
-def test_a_thousand_shares_of_one_gpu_name_it_once(strategy: str) -> None:
-    gpu = l4_pair().gpus[0]
-    devices = [OfferedDevice(id=f"{gpu.uuid}::{number}", gpu=gpu.uuid, index=0) for number in range(1000)]
-    given = answer(devices, [strategy], Naming(qualified=qualified))
-
-    text = repr((given.cdi_names, given.environment, given.mounts, given.annotations))
-    assert text.count(gpu.uuid) == 1
-
-
-def test_shares_of_two_gpus_name_each_once_and_in_the_order_given() -> None:
-    first, second = l4_pair().gpus
-    devices = [
-        OfferedDevice(id=f"{gpu.uuid}::{number}", gpu=gpu.uuid, index=gpu.index)
-        for gpu, number in ((second, 0), (first, 0), (second, 1))
-    ]
-    given = answer(devices, ["cdi-cri", "envvar"], Naming(qualified=qualified))
-
-    assert given.cdi_names == (qualified(second.uuid), qualified(first.uuid))
-    assert given.environment["NVIDIA_VISIBLE_DEVICES"] == f"{second.uuid},{first.uuid}"
 
 
 @pytest.mark.parametrize("wanted", [1, 32, 56, 64])

@@ -61,6 +61,7 @@ READY = Status(
     resources=(RESOURCE,),
     cdi=CdiStatus(path="/var/run/cdi/a.json", kind="node-agent.gpu.nvidia.com/gpu", devices=2),
     services=(ServiceStatus(name="inventory", condition="running"),),
+    notices=("sharing: 'GPU-typo' means no GPU",),
 )
 CONFIGURED = msgspec.structs.replace(
     READY,
@@ -100,7 +101,7 @@ def test_a_ready_agent_is_shown_with_its_gpus_resources_and_spec(run: Run, path:
     assert "nvidia.com/gpu 1 of 2 healthy, registered (gpu-1.sock, 3 registrations)" in outcome.lines
     assert "  withheld GPU-0: waits until pods have given back nvidia.com/gpu/GPU-0::3" in outcome.lines
     assert "node-agent.gpu.nvidia.com/gpu in /var/run/cdi/a.json: 2 GPUs" in outcome.lines
-    assert outcome.lines[-1] == "ready"
+    assert outcome.lines[-2:] == ["notice sharing: 'GPU-typo' means no GPU", "ready"]
 
 
 def test_each_gpu_has_a_line_and_what_it_does_not_tell_is_marked(run: Run, path: Path) -> None:
@@ -127,12 +128,12 @@ def test_an_agent_in_trouble_is_shown_with_every_reason(run: Run, path: Path) ->
 def test_what_is_not_in_force_of_a_configuration_is_shown_and_the_agent_is_ready(run: Run, path: Path) -> None:
     with at_work(path, CONFIGURED):
         lines = run("status", "--socket", path).lines
-    assert lines[-5:] == [
+    assert lines[-6:] == [
         "configuration /configs/shared, chosen by label a=b, number 3 since the start",
         "refused, the one before stays in force version: expected v1 [x]",
         "waits for the pod that holds it nvidia.com/gpu: GPU-0",
         "in force after a restart of the agent agent.nodeName, agent.paths",
-        "ready",
+        *lines[-2:],
     ]
 
 

@@ -79,8 +79,8 @@ async def test_a_program_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     assert time.monotonic() - began < 10
 
 
-def test_the_program_is_given_the_nvml_of_its_own_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("LD_PRELOAD", raising=False)
-    library = Path("/driver/usr/lib/libnvidia-ml.so.1")
-    assert Program(path=Path("/driver/smi"), library=library).environment["LD_PRELOAD"] == str(library)
-    assert "LD_PRELOAD" not in Program(path=Path("/usr/bin/nvidia-smi")).environment
+def test_the_program_finds_the_nvml_of_its_own_driver_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/other")
+    own = Program(path=Path("/driver/smi"), library_folder=Path("/run/agent/nvml"))
+    assert own.environment["LD_LIBRARY_PATH"] == "/run/agent/nvml:/other"
+    assert Program(path=Path("/usr/bin/nvidia-smi")).environment["LD_LIBRARY_PATH"] == "/other"
