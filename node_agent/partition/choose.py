@@ -42,8 +42,8 @@ def choose(rules: Rules, lying: Iterable[Piece], profile: str) -> Piece | None:
 def order(rules: Rules) -> tuple[Piece, ...]:
     """All pieces, those of a profile from the best one on: for whoever takes the first that fits.
 
-    That is how the scheduler takes devices of a slice. Profiles keep their order; placements that are left when the
-    profile has used up the GPU come last.
+    That is how the scheduler takes devices of a slice. Each is the best once those before it are taken, as far as the
+    GPU takes so many; the others follow by how good they are alone. Profiles keep their order.
     """
     ordered: list[Piece] = []
     for profile in rules.by_name:
@@ -51,7 +51,8 @@ def order(rules: Rules) -> tuple[Piece, ...]:
         while piece := _best(rules, room, profile):
             first.append(piece)
             room = rules.beside(room, piece) or room
-        ordered += [*first, *(piece for piece in rules.of(profile) if piece not in first)]
+        rest = [piece for piece in rules.of(profile) if piece not in first]
+        ordered += [*first, *sorted(rest, key=lambda piece: (loss(rules, rules.whole, piece), -piece.placement.start))]
     return tuple(ordered)
 
 
