@@ -16,6 +16,7 @@ COMMANDS = {
     "topology": "node_agent.cli.topology:topology",
     "labels": "node_agent.cli.labels:labels",
     "explain": "node_agent.cli.explain:explain",
+    "mig": "node_agent.cli.mig:mig",
     "cdi": "node_agent.cli.cdi:cdi",
     "config": "node_agent.cli.config:config",
     "simulate": "node_agent.cli.simulate:simulate",

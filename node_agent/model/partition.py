@@ -5,7 +5,7 @@ compute instances, which share them. Nearly always one compute instance fills it
 instance with the GPU instance that it is in.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType
 
 from node_agent.model.gpu import GpuUuid
@@ -107,7 +107,10 @@ class Partition(Engines):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instance:
-    """One live GPU instance. Without partitions it is half made: it takes its slices, and nothing can run on it."""
+    """One live GPU instance. Without partitions it is half made: it takes its slices, and nothing can run on it.
+
+    ``busy`` says whether processes ran on it at the look. It comes and goes, and makes no two instances differ.
+    """
 
     gpu: GpuUuid
     id: int
@@ -115,6 +118,7 @@ class Instance:
     placement: Placement
     slices: int
     partitions: tuple[Partition, ...] = ()
+    busy: bool = field(default=False, compare=False)
 
     @property
     def piece(self) -> Piece:

@@ -4,7 +4,7 @@ A GPU instance and its compute instances are made and removed together: what fai
 """
 
 import ctypes
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -19,6 +19,13 @@ from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.partition import Instance, Partition, PartitionUuid, Piece, Placement
 
 _MIB = 1 << 20
+
+# Each lists the processes of one kind that run on a GPU or a MIG device.
+_PROCESSES = (
+    pynvml.nvmlDeviceGetComputeRunningProcesses,
+    pynvml.nvmlDeviceGetMPSComputeRunningProcesses,
+    pynvml.nvmlDeviceGetGraphicsRunningProcesses,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,7 +136,7 @@ def _made(gpu: _Asked, profile: Known) -> list[Handle]:
     return list(room[: count.value])
 
 
-def _instance(gpu: _Asked, number: int, devices: Iterable[Handle]) -> Instance:
+def _instance(gpu: _Asked, number: int, devices: Sequence[Handle]) -> Instance:
     info = gpu.calls(pynvml.nvmlGpuInstanceGetInfo, gpu.instance(number))
     profile = gpu.known.get(info.profileId)
     bare = Instance(
@@ -140,7 +147,8 @@ def _instance(gpu: _Asked, number: int, devices: Iterable[Handle]) -> Instance:
         slices=profile.info.sliceCount if profile else info.placement.size,
     )
     partitions = [_partition(gpu, bare, device, engines(profile.info) if profile else {}) for device in devices]
-    return replace(bare, partitions=tuple(sorted(partitions, key=lambda one: one.compute_start)))
+    busy = any(gpu.calls.optional(ask, device) for device in devices for ask in _PROCESSES)
+    return replace(bare, partitions=tuple(sorted(partitions, key=lambda one: one.compute_start)), busy=busy)
 
 
 def _partition(gpu: _Asked, within: Instance, device: Handle, shared: Mapping[str, int]) -> Partition:

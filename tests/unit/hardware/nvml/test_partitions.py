@@ -156,6 +156,18 @@ def test_attributes_that_a_driver_does_not_tell_are_absent(session: Session, gpu
     assert (partition.memory, partition.multiprocessors) == (None, None)
 
 
+@pytest.mark.parametrize("kind", ["compute", "mps", "graphics"])
+def test_an_instance_is_busy_while_a_process_runs_on_a_part_of_it(
+    session: Session, gpu: GpuUuid, node: SimulatedNode, kind: str
+) -> None:
+    made, idle = create(session, gpu, piece("2g.35gb", 0, 1, 1)), create(session, gpu, piece("1g.18gb", 4))
+    node.faults.gpu(0).processes.append(Process(pid=1, kind=kind, instance=made.id, compute_instance=1))
+    assert [one.busy for one in instances(session, gpu)] == [True, False]
+    assert instances(session, gpu) == (made, idle), "what runs makes no other instance of it"
+    node.faults.stop_process(0, 1)
+    assert [one.busy for one in instances(session, gpu)] == [False, False]
+
+
 def test_a_taken_place_is_refused_with_the_drivers_reason(session: Session, gpu: GpuUuid) -> None:
     made = create(session, gpu, piece("3g.71gb", 0))
     with pytest.raises(HardwareError, match=r"\(NVML error 23\): there is no room left"):

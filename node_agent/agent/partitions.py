@@ -1,0 +1,57 @@
+"""One look at how the node's GPUs are cut, for commands that need no agent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from node_agent.config.settings import Settings
+from node_agent.errors import HardwareError, NotSupported
+from node_agent.hardware.nvml.provider import NvmlProvider
+from node_agent.hardware.provider import Partitioning
+from node_agent.model.gpu import ComputeCapability, DeviceName, Gpu
+from node_agent.model.inventory import Inventory
+from node_agent.model.partition import PartitionProfile
+from node_agent.partition.defragment import CutGpu
+from node_agent.partition.layout import rules_of
+from node_agent.partition.plan import State
+
+# The first that changes its MIG mode without a reset.
+_HOPPER = ComputeCapability(major=9, minor=0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cuts:
+    """How GPUs are cut; one without MIG has no rules and no mode. ``failed`` are those that do not answer, and why."""
+
+    gpus: tuple[CutGpu, ...]
+    failed: Mapping[DeviceName, str] = field(default_factory=dict)
+
+
+async def cuts_once(settings: Settings, inventory: Inventory) -> Cuts:
+    """Ask the GPUs of the inventory. In use is what processes run on."""
+    found, failed = [], {}
+    async with NvmlProvider(settings.paths.sysfs_root) as provider:
+        await provider.discovery.scan()
+        for gpu in inventory.gpus:
+            try:
+                found.append(await _cut(provider.partitioning, gpu))
+            except HardwareError as error:
+                failed[gpu.name] = str(error)
+    return Cuts(gpus=tuple(found), failed=failed)
+
+
+async def _cut(partitioning: Partitioning, gpu: Gpu) -> CutGpu:
+    profiles: tuple[PartitionProfile, ...] = ()
+    if gpu.partition_mode is not None:
+        try:
+            profiles = await partitioning.profiles(gpu.uuid)
+        except NotSupported:
+            # A guest may be told the mode and have no say in it.
+            profiles = ()
+    lying = await partitioning.instances(gpu.uuid)
+    state = State(
+        mode=gpu.partition_mode if profiles else None,
+        lying=tuple(instance.piece for instance in lying),
+        in_use=frozenset(instance.piece for instance in lying if instance.busy),
+    )
+    resetless = gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
+    return CutGpu(name=gpu.name, rules=rules_of(profiles), state=state, resetless=resetless)
