@@ -27,7 +27,7 @@ from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.hardware import inventory
-from node_agent.hardware.nvml import events
+from node_agent.hardware.nvml import events, readings
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
 from node_agent.hardware.simulated.placeholders import stat
 from node_agent.hardware.simulated.profile import NodeProfile
@@ -244,6 +244,7 @@ def lines(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, Any]]:
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an operator cannot set, and nobody wants to wait for here."""
     monkeypatch.setattr(events, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(readings, "SLOW_SECONDS", 0.1)
     monkeypatch.setattr(watcher, "USELESS_SECONDS", 0.2)
     monkeypatch.setattr(inventory, "_REST_SECONDS", 0.02)
     monkeypatch.setattr(publisher, "SOON_SECONDS", 0.2)
