@@ -10,6 +10,7 @@ from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.live import Live
+from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
 from node_agent.agent.node_reports import Run, node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
@@ -47,6 +48,7 @@ from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_service import HealthServer
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.server import StatusServer
+from node_agent.sharing.mps.daemons import MpsDaemons
 
 
 @asynccontextmanager
@@ -67,9 +69,14 @@ async def built(
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
         board = await remembering_board(settings, files)
         agent = _assemble(Live(settings), provider, files, ledger, board=board, stat=stat, configuration=configuration)
+        mps = await opened.enter_async_context(
+            mps_daemons(settings, driver_roots(settings), provider.modes, agent.keeper.inventory)
+        )
+        agent.supervisor.add("mps", mps.run)
+        agent.supervisor.add("mps health", MpsHealth(mps.states, agent.board).run)
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
-            driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
+            driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files, mps)))
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
         for name, run in (await opened.enter_async_context(_node_reports(settings, agent))).items():
@@ -86,7 +93,8 @@ def _node_reports(settings: Settings, agent: Agent) -> AbstractAsyncContextManag
     return node_reports(settings, agent.health, agent.reloader.state if agent.reloader else None)
 
 
-def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings:
+def _surroundings(settings: Settings, agent: Agent, files: Lane, mps: MpsDaemons) -> Surroundings:
+    roots = driver_roots(settings)
     return Surroundings(
         settings=settings,
         pool_settings=agent.live.pool,
@@ -96,6 +104,9 @@ def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings
         ledger=agent.ledger,
         limits=agent.limits,
         files=files,
+        mps=mps,
+        mps_available=lambda: find_control(roots) is not None,
+        live=agent.live.settings,
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from node_agent.agent.access import access_of
+from node_agent.agent.mps import forget_gone_claims
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -21,11 +22,13 @@ from node_agent.dra.claim_source import WatchedClaims, of_node
 from node_agent.dra.health import HealthFeed
 from node_agent.dra.metadata import Attributes
 from node_agent.dra.metadata_step import MetadataStep
+from node_agent.dra.mps_step import MpsStep
 from node_agent.dra.names import DRIVER
 from node_agent.dra.operations import ClaimOperations
 from node_agent.dra.pool import PoolKeeper
 from node_agent.dra.publisher import SlicePublisher
 from node_agent.dra.server import DraServer
+from node_agent.dra.sharing import Sharers
 from node_agent.dra.slices import PoolSettings
 from node_agent.dra.status_writer import StatusWriter
 from node_agent.dra.withheld import Withholder
@@ -38,10 +41,12 @@ from node_agent.kube.access import Access
 from node_agent.kube.client import KubeClient
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_CLAIMS
+from node_agent.model.claim import Claim
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.sharing.mps.daemons import MpsDaemons
 
 # How often claims that went without a word are looked for, and how soon again where that failed.
 RECONCILE_SECONDS, RETRY_SECONDS = 3600.0, 30.0
@@ -63,6 +68,9 @@ class Surroundings:
     ledger: Ledger
     limits: LimitDoor
     files: Lane
+    mps: MpsDaemons
+    mps_available: Callable[[], bool]
+    live: Latest[Settings]
 
 
 def chosen_access(settings: Settings) -> Access | None:
@@ -101,11 +109,12 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
     async with KubeClient(access) as client:
         mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))
         specs = ClaimSpecs(writer=SpecWriter(settings.paths.cdi_dir), lane=around.files, edits=around.edits)
-        steps = Steps(around.ledger, _steps(around, pool))
+        sharers = _sharers(around, pool)
+        steps = Steps(around.ledger, _steps(around, pool, sharers))
         async with Preparer(driver=DRIVER, ledger=around.ledger, specs=specs, steps=steps) as preparer:
             upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
             claims = WatchedClaims(client, mirror)
-            driver = _assembled(around, client, claims, pool, preparer=preparer)
+            driver = _assembled(around, client, claims, pool, sharers, preparer=preparer)
             yield replace(
                 driver,
                 services={
@@ -113,7 +122,8 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
                     "claims": mirror.run,
                     "dra withheld": lambda: withholder.run(pool.pool),
                     "claim upkeep": upkeep.run,
-                    "claim reconciliation": lambda: _reconcile(around.ledger, claims, upkeep, pool),
+                    "claim reconciliation": lambda: _reconcile(around.ledger, claims, upkeep, pool, sharers),
+                    "mps of gone claims": lambda: forget_gone_claims(around.mps, around.ledger),
                 },
             )
 
@@ -124,9 +134,26 @@ def _pool(around: Surroundings, withheld: Latest[Mapping[GpuUuid, str]]) -> Pool
     )
 
 
-def _steps(around: Surroundings, pool: PoolKeeper) -> list[Step]:
+def _sharers(around: Surroundings, pool: PoolKeeper) -> Sharers:
+    return Sharers(
+        driver=DRIVER,
+        published=lambda: _published(pool),
+        gpus=lambda: around.inventory.value.by_uuid,
+        available=around.mps_available,
+        enforcement=lambda: around.live.value.dra_enforce_limits,
+    )
+
+
+def _published(pool: PoolKeeper) -> dict[str, PublishedDevice]:
+    found = pool.pool.value
+    return {str(name): device for name, device in found.devices.items()} if found is not None else {}
+
+
+def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers) -> list[Step]:
+    cuda = around.inventory
+    mps = MpsStep(daemons=around.mps, uses=sharers.uses, cuda=lambda: cuda.value.driver.cuda)
     if not around.settings.dra_metadata:
-        return []
+        return [mps]
 
     def attributes() -> dict[str, Attributes]:
         found = pool.pool.value
@@ -134,17 +161,22 @@ def _steps(around: Surroundings, pool: PoolKeeper) -> list[Step]:
         return {one["name"]: one["attributes"] for part in slices for one in part.content.get("devices", ())}
 
     folder = around.settings.paths.kubelet_dir / "plugins" / DRIVER
-    return [MetadataStep(folder=folder, attributes=attributes, lane=around.files)]
+    return [mps, MetadataStep(folder=folder, attributes=attributes, lane=around.files)]
 
 
 def _assembled(
-    around: Surroundings, client: KubeClient, claims: WatchedClaims, pool: PoolKeeper, *, preparer: Preparer
+    around: Surroundings,
+    client: KubeClient,
+    claims: WatchedClaims,
+    pool: PoolKeeper,
+    sharers: Sharers,
+    *,
+    preparer: Preparer,
 ) -> DraDriver:
     settings = around.settings
 
     def published() -> Mapping[str, PublishedDevice]:
-        found = pool.pool.value
-        return {str(name): device for name, device in found.devices.items()} if found is not None else {}
+        return _published(pool)
 
     def known() -> Mapping[str, PublishedDevice]:
         """The same for claims that are to be prepared: nothing yet is not the same as nothing."""
@@ -153,7 +185,9 @@ def _assembled(
             raise PoolUnknown(f"which devices this node has is not known yet: {problem or 'they are being looked at'}")
         return published()
 
-    operations = ClaimOperations(driver=DRIVER, claims=claims, preparer=preparer, published=known)
+    operations = ClaimOperations(
+        driver=DRIVER, claims=claims, preparer=preparer, published=known, with_modes=sharers.with_modes
+    )
     server = DraServer(
         driver=DRIVER,
         folder=settings.paths.kubelet_dir / "plugins" / DRIVER,
@@ -195,23 +229,32 @@ def _assembled(
     )
 
 
-async def _reconcile(ledger: Ledger, claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper) -> None:
+async def _reconcile(ledger: Ledger, claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> None:
     """At the start, every hour and when the ledger was lost: learn which claims there are, clean up after others."""
     async for _ in changes(ledger.unreconciled, every=lambda: RECONCILE_SECONDS):
-        while not await _reconciled(claims, upkeep, pool):
+        while not await _reconciled(claims, upkeep, pool, sharers):
             await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _reconciled(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper) -> bool:
+async def _reconciled(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> bool:
     try:
         await upkeep.begin()
         as_of = time.monotonic()
-        live = await claims.live()
-        await upkeep.reconcile(live, await _devices(pool), as_of)
+        live, devices = await claims.live(), await _devices(pool)
+        await upkeep.reconcile([_with_modes(claim, sharers) for claim in live], devices, as_of)
     except NodeAgentError as error:
         log.error("claims cannot be reconciled", reason=error)
         return False
     return True
+
+
+def _with_modes(claim: Claim, sharers: Sharers) -> Claim:
+    """The claim with its modes; without, where its configuration is none: then it was never prepared either."""
+    try:
+        return sharers.with_modes(claim)
+    except NodeAgentError as error:
+        log.info("how a claim shares its devices is not understood", claim=claim.full_name, reason=error)
+        return claim
 
 
 async def _devices(pool: PoolKeeper) -> dict[str, PublishedDevice]:
@@ -219,4 +262,4 @@ async def _devices(pool: PoolKeeper) -> dict[str, PublishedDevice]:
     async for found in pool.pool.watch():
         if found is not None:
             break
-    return {str(name): device for name, device in found.devices.items()} if found is not None else {}
+    return _published(pool)

@@ -1,6 +1,7 @@
 """What a claim has been allocated on this node, as a grant that is yet to be prepared. Pure."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.errors import AllocationError, UnknownDevice
@@ -41,6 +42,13 @@ def check_still_the_same(known: Grant, wanted: Grant) -> None:
             )
 
 
+def in_modes_of(known: Grant, wanted: Grant) -> Grant:
+    """What is wanted, in the modes in which the claim has its devices: they stay set so while something may run."""
+    had = {(hold.request, hold.device, hold.share_id): hold.mode for hold in known.holds}
+    holds = (replace(one, mode=had.get((one.request, one.device, one.share_id), one.mode)) for one in wanted.holds)
+    return replace(wanted, holds=tuple(holds))
+
+
 def _hold(claim: Claim, allocated: AllocatedDevice, devices: Devices) -> Hold:
     device = devices.get(allocated.device)
     if device is None:
@@ -55,4 +63,5 @@ def _hold(claim: Claim, allocated: AllocatedDevice, devices: Devices) -> Hold:
         pool=allocated.pool,
         share_id=allocated.share_id,
         admin=allocated.admin,
+        mode=allocated.mode,
     )

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from node_agent.allocation.calls import Calls
-from node_agent.allocation.claims import Devices, check_still_the_same, grant_for
+from node_agent.allocation.claims import Devices, check_still_the_same, grant_for, in_modes_of
 from node_agent.allocation.grants import Grant, State
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.specs import ClaimSpecs, cdi_ids
@@ -114,6 +114,7 @@ class Preparer:
             if known is None:
                 return await self._prepare_first(claim, wanted)
             check_still_the_same(known, wanted)
+            wanted = in_modes_of(known, wanted)
             # Freed and allocated anew while nobody asked for an unprepare: what it had is to be given back.
             if not known.same_hardware(wanted):
                 await self._undo(known)

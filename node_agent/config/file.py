@@ -271,10 +271,13 @@ class AgentDra(Section, frozen=True, kw_only=True):
     """``agent.dra``: claims. ``groups`` publishes close GPUs as devices of their own.
 
     ``metadata`` gives pods a file that says which devices they have, at the cost of a write at each preparation.
+    ``enforceLimits``: whether claims are held by MPS to the part of a shareable GPU that they take; ``auto`` where that
+    can be done, ``always`` refuses claims where it cannot, ``never`` leaves it to the claims' own configuration.
     """
 
     groups: bool = False
     metadata: bool = False
+    enforce_limits: Literal["auto", "always", "never"] = "auto"
 
 
 class AgentNodeReports(Section, frozen=True, kw_only=True):

@@ -14,7 +14,6 @@ from node_agent.config.file import File
 UNSERVED: Mapping[str, str] = {
     "flags.migStrategy": "MIG devices are not offered yet",
     "flags.failOnInitError": "the agent never ends because of the driver: it waits for it, and its status says so",
-    "flags.mpsRoot": "MPS is not served yet",
     "flags.gdrcopyEnabled": "GDRCopy devices are not offered yet",
     "flags.gdsEnabled": "GPUDirect Storage devices are not offered yet",
     "flags.mofedEnabled": "InfiniBand devices are not offered yet",

@@ -136,6 +136,7 @@ class Settings:
     dra: Literal["auto"] | bool = "auto"
     dra_groups: bool = False
     dra_metadata: bool = False
+    dra_enforce_limits: Literal["auto", "always", "never"] = "auto"
     node_condition: bool = True
     node_events: bool = True
     mps_root: Path | None = None
@@ -171,6 +172,7 @@ def settings(file: File) -> Settings:
         dra=agent.front_doors.dra,
         dra_groups=agent.dra.groups,
         dra_metadata=agent.dra.metadata,
+        dra_enforce_limits=agent.dra.enforce_limits,
         node_condition=agent.node_reports.condition,
         node_events=agent.node_reports.events,
         mps_root=Path(flags.mps_root) if flags.mps_root else None,

@@ -22,12 +22,13 @@ from node_agent.topology.pairs import pair_scores, positions
 STANDARD = "resource.kubernetes.io"
 """The domain of the attributes that mean the same for every driver."""
 
-MEMORY, MULTIPROCESSORS = "memory", "multiprocessors"
+MEMORY, MULTIPROCESSORS, CORES = "memory", "multiprocessors", "cores"
 
 # The standard attribute has no form for the longer domains that some host bridges make up.
 _PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _COHERENT = "ATS"
 _MIB = 1 << 20
+_PERCENT = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +77,7 @@ def gpu_attributes(gpu: Gpu, driver: DriverInfo, nvlink: NvlinkFacts) -> dict[st
         "serial": text(gpu.serial),
         "vbios": text(gpu.vbios),
     }
-    return known(values, MOST_NAMES - len(gpu_capacity(gpu)))
+    return known(values, MOST_NAMES - len(shared_capacity(gpu)))
 
 
 def gpu_capacity(gpu: Gpu) -> dict[str, Capacity]:
@@ -87,15 +88,16 @@ def gpu_capacity(gpu: Gpu) -> dict[str, Capacity]:
 
 
 def shared_capacity(gpu: Gpu) -> dict[str, Capacity]:
-    """The same for a GPU that several claims may share: each takes what it asks for.
+    """The same for a GPU that several claims may share, and its cores in percent: each takes what it asks for.
 
     Who does not say how much memory it wants has all of it, and so the GPU for itself. Who says that, but not how many
-    multiprocessors, is counted with one: most want to share these, not to divide them.
+    multiprocessors or cores, is counted with one: most want to share these, not to divide them.
     """
-    capacity = gpu_capacity(gpu)
+    capacity = {**gpu_capacity(gpu), CORES: {"value": count(_PERCENT)}}
     for name, total, step, spelled, takes_all in (
         (MEMORY, gpu.memory, _MIB, size, True),
         (MULTIPROCESSORS, gpu.multiprocessors, 1, count, False),
+        (CORES, _PERCENT, 1, count, False),
     ):
         # The API wants room for one step above the least; and what could not be asked for in parts goes as a whole.
         if total and total >= 2 * step:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
+from node_agent.dra.attributes import CORES
 from node_agent.dra.slices import Content, SliceSpec
 from node_agent.dra.taints import Effect
 from node_agent.model.device import DeviceKind
@@ -85,5 +86,8 @@ def _bare(device: Content, features: frozenset[Feature]) -> Content:
     dropped = {name for name, feature in _FIELDS.items() if feature in features}
     bare = {name: value for name, value in device.items() if name not in dropped}
     if "capacity" in bare and "requestPolicy" in dropped:
-        bare["capacity"] = {name: {"value": each["value"]} for name, each in bare["capacity"].items()}
+        # Cores in percent are there to be shared only.
+        plain = {name: {"value": each["value"]} for name, each in bare["capacity"].items() if name != CORES}
+        bare.pop("capacity")
+        bare |= {"capacity": plain} if plain else {}
     return bare

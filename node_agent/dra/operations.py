@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from node_agent.allocation.grants import Grant
-from node_agent.dra.configs import config_for
 from node_agent.errors import (
     AllocationError,
     DeviceHeld,
@@ -85,6 +84,7 @@ class ClaimOperations:
     """Prepares and unprepares claims of ``driver``.
 
     ``published`` tells the devices by name, as they are offered now; it raises PoolUnknown as long as it cannot.
+    ``with_modes`` reads a claim's configuration, and says how its devices have to be set.
     """
 
     def __init__(
@@ -94,12 +94,14 @@ class ClaimOperations:
         claims: ClaimSource,
         preparer: Preparer,
         published: Callable[[], Mapping[str, PublishedDevice]],
+        with_modes: Callable[[Claim], Claim],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._driver = driver
         self._claims = claims
         self._preparer = preparer
         self._published = published
+        self._with_modes = with_modes
         self._patience = patience
 
     async def prepare(self, refs: Sequence[ClaimRef]) -> Mapping[ClaimUid, Answer]:
@@ -142,8 +144,7 @@ class ClaimOperations:
         for result in claim.of_driver(self._driver):
             if result.device not in published:
                 raise UnknownDevice(f"claim {claim.full_name}: this node offers no device {result.device}")
-            config_for(result, published[result.device].kind, claim.configs)
-        grant = await self._preparer.prepare(claim, published, asked=asked)
+        grant = await self._preparer.prepare(self._with_modes(claim), published, asked=asked)
         log.debug("answered", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
         return tuple(
             PreparedDevice(

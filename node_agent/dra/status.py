@@ -3,11 +3,14 @@
 Written by server-side apply under the agent's own name, so that entries of other drivers in the same claim stay theirs.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any
 
+from node_agent.allocation.grants import Hold
+from node_agent.dra.configs import DEFAULT
+from node_agent.dra.sharing import MPS_MODES, Use
 from node_agent.model.claim import AllocatedDevice, Claim
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu
@@ -26,12 +29,25 @@ def device_statuses(
     inventory: Inventory,
     health: HealthReport,
     now: float,
+    holds: Sequence[Hold] = (),
 ) -> list[dict[str, Any]]:
-    """The entries of ``status.devices`` for a prepared claim; ``now`` is wall-clock time in seconds."""
-    return [
-        _entry(result, _gpus(published[result.device], inventory), inventory, health, now)
+    """The entries of ``status.devices`` for a prepared claim; ``now`` is wall-clock time in seconds.
+
+    ``holds`` are what was prepared: they tell whether parts of a GPU are enforced.
+    """
+    modes = {(hold.request, hold.device, hold.share_id): hold.mode for hold in holds}
+    found = [
+        (
+            result,
+            _gpus(published[result.device], inventory),
+            modes.get((result.request, result.device, result.share_id)),
+        )
         for result in claim.of_driver(driver)
         if result.device in published
+    ]
+    return [
+        _entry(result, inventory, gpus, [_ready(gpus, health, now), *_enforced(result, gpus, mode, now)])
+        for result, gpus, mode in found
     ]
 
 
@@ -46,23 +62,41 @@ def apply_patch(claim: Claim, api_version: str, entries: Sequence[Mapping[str, A
 
 
 def _entry(
-    result: AllocatedDevice, gpus: Sequence[Gpu], inventory: Inventory, health: HealthReport, now: float
+    result: AllocatedDevice, inventory: Inventory, gpus: Sequence[Gpu], conditions: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     entry: dict[str, Any] = {"driver": result.driver, "pool": result.pool, "device": result.device}
     if result.share_id is not None:
         entry["shareID"] = result.share_id
-    return entry | {"conditions": [_ready(gpus, health, now)], "data": _data(gpus, inventory)}
+    return entry | {"conditions": list(conditions), "data": _data(gpus, inventory)}
 
 
 def _ready(gpus: Iterable[Gpu], health: HealthReport, now: float) -> dict[str, Any]:
     troubles = [f"{gpu.name}: {cause.text}" for gpu in gpus for cause in health.known_of(gpu.uuid).causes]
     severity = health.of_group([gpu.uuid for gpu in gpus]).severity
     withdrawn = severity >= Severity.WITHDRAWN
+    reason = "Unhealthy" if withdrawn else "Degraded" if severity else "Prepared"
+    return _condition("Ready", not withdrawn, reason, "; ".join(troubles) or "prepared on the node", now)
+
+
+def _enforced(result: AllocatedDevice, gpus: Sequence[Gpu], mode: str | None, now: float) -> Iterator[dict[str, Any]]:
+    """Whether the part that a claim takes of a shareable GPU is all that it gets."""
+    if mode is None or Use(result=result, gpus=tuple(gpus), config=DEFAULT).part is None:
+        return
+    taken = ", ".join(f"{name} {value}" for name, value in sorted(result.consumed.items()))
+    if mode in MPS_MODES:
+        message = f"each CUDA process of the claim is held by MPS to its part ({taken})"
+        yield _condition("LimitsEnforced", True, "ByMps", message, now)
+    else:
+        message = f"the scheduler counts the claim's part ({taken}), and nothing on the node holds the claim to it"
+        yield _condition("LimitsEnforced", False, "NotEnforced", message, now)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, now: float) -> dict[str, Any]:
     return {
-        "type": "Ready",
-        "status": "False" if withdrawn else "True",
-        "reason": "Unhealthy" if withdrawn else "Degraded" if severity else "Prepared",
-        "message": "; ".join(troubles)[:LONGEST_MESSAGE] or "prepared on the node",
+        "type": kind,
+        "status": str(holds),
+        "reason": reason,
+        "message": message[:LONGEST_MESSAGE],
         "lastTransitionTime": datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
 

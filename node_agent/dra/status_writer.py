@@ -58,13 +58,13 @@ class StatusWriter:
             self._grants, self._claims.objects, self._inventory, self._health, every=lambda: AGAIN_SECONDS
         ):
             await asyncio.sleep(SETTLE_SECONDS)
-            prepared = {uid for uid, grant in self._grants.value.items() if _is_prepared(grant)}
+            prepared = {uid: grant for uid, grant in self._grants.value.items() if _is_prepared(grant)}
             self._written = {uid: entries for uid, entries in self._written.items() if uid in prepared}
             for claim in self._claims.known():
                 if claim.uid in prepared:
-                    await self._write(claim)
+                    await self._write(claim, prepared[claim.uid])
 
-    async def _write(self, claim: Claim) -> None:
+    async def _write(self, claim: Claim, grant: Grant) -> None:
         entries = device_statuses(
             claim,
             DRIVER,
@@ -72,6 +72,7 @@ class StatusWriter:
             inventory=self._inventory.value,
             health=self._health.value,
             now=time.time(),
+            holds=grant.holds,
         )
         if _without_times(entries) == _without_times(self._written.get(claim.uid, [])):
             return

@@ -14,6 +14,7 @@ class AllocatedDevice:
 
     ``request`` is the request's name, with ``/subrequest`` where it chose among several. ``share_id`` tells the shares
     of one device apart; ``consumed`` is what this share takes of the device's capacities, as Kubernetes quantities.
+    ``mode`` says how the GPUs have to be set for it, once its configuration was read; empty where that is all the same.
     """
 
     request: str
@@ -23,6 +24,7 @@ class AllocatedDevice:
     share_id: str | None = None
     admin: bool = False
     consumed: Mapping[str, str] = field(default_factory=dict)
+    mode: str = ""
 
     @property
     def base_request(self) -> str:

@@ -24,43 +24,25 @@ _WITH_OWN_SHM = 'mount --bind "$0" /dev/shm && exec "$@"'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
-    """Where the control program is, and the folders of the driver's programs and libraries where not the system's."""
-
-    path: Path
-    programs: tuple[str, ...] = ()
-    libraries: tuple[str, ...] = ()
-
-    def environment(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The agent's environment with what the program needs, and no setting of MPS but its ``own``."""
-        given = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
-        paths = {"PATH": self.programs, "LD_LIBRARY_PATH": self.libraries}
-        more = {
-            name: ":".join([*folders, *filter(None, [given.get(name)])]) for name, folders in paths.items() if folders
-        }
-        return {**given, **more, **own}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Control:
-    """The control program for one daemon, whose folders ``environment`` names. It answers at once, or not at all."""
+    """The control ``program`` for the daemon whose folders ``environment`` names; it answers at once, or not at all."""
 
-    program: Program
+    program: Path
     environment: Mapping[str, str] = field(repr=False)
     answer_seconds: float = 5.0
 
     async def start(self, *, multi_user: bool, shm: Path | None) -> None:
         """Leave a daemon behind that outlives this process. Raises MpsError with what the program says."""
-        command = [str(self.program.path), "-d", *(["-M"] if multi_user else [])]
+        command = [str(self.program), "-d", *(["-M"] if multi_user else [])]
         if shm is not None:
             command = ["unshare", "--mount", "--propagation", "slave", "sh", "-c", _WITH_OWN_SHM, str(shm), *command]
         code, text = await self._run(command, "", START_SECONDS)
         if code:
-            raise MpsError(f"{self.program.path} -d failed with status {code}: {text or 'it says nothing'}")
+            raise MpsError(f"{self.program} -d failed with status {code}: {text or 'it says nothing'}")
 
     async def ask(self, *commands: str) -> str:
         """What the daemon answers. Raises MpsError where it does not, or not in time."""
-        code, text = await self._run([str(self.program.path)], "\n".join(commands) + "\n", self.answer_seconds)
+        code, text = await self._run([str(self.program)], "\n".join(commands) + "\n", self.answer_seconds)
         if code:
             raise MpsError(f"the MPS daemon does not answer {commands[0]}: {text or f'status {code}'}")
         return text
@@ -75,6 +57,12 @@ class Control:
         """The pids of the servers that run."""
         return [int(word) for word in (await self.ask("get_server_list")).split() if word.isdigit()]
 
+    @property
+    def _full_environment(self) -> dict[str, str]:
+        """The agent's own, with the program's folder first, where its server is as well; but no setting of CUDA's."""
+        given = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_")}
+        return {**given, "PATH": f"{self.program.parent}:{given.get('PATH', os.defpath)}", **self.environment}
+
     async def _run(self, command: Sequence[str], given: str, seconds: float) -> tuple[int, str]:
         # Files and no pipes: a daemon keeps what it inherits, and a pipe would not end before it does.
         with TemporaryFile() as text, TemporaryFile() as said:
@@ -85,10 +73,9 @@ class Control:
             return code, said.read().decode(errors="replace").strip()
 
     async def _ended(self, command: Sequence[str], text: IO[bytes], said: IO[bytes], seconds: float) -> int:
-        environment = self.program.environment(self.environment)
         try:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=text, stdout=said, stderr=said, env=environment, start_new_session=True
+                *command, stdin=text, stdout=said, stderr=said, env=self._full_environment, start_new_session=True
             )
         except OSError as error:
             raise MpsError(f"cannot run {command[0]}: {error.strerror}") from error

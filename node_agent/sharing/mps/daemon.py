@@ -23,7 +23,7 @@ from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
 from node_agent.kit.tasks import running
 from node_agent.sharing.mps import place, processes
-from node_agent.sharing.mps.control import PID_FILE, Control, Program
+from node_agent.sharing.mps.control import PID_FILE, Control
 from node_agent.sharing.mps.plan import (
     DeviceUuid,
     Folders,
@@ -65,7 +65,7 @@ class Host:
 
     folder: Path
     records: Records
-    program: Callable[[], Program | None]
+    program: Callable[[], Path | None]
     modes: Modes
     lane: Lane
     sizes: Callable[[], Mapping[DeviceUuid, int]] = dict

@@ -4,7 +4,7 @@ They outlive the agent: a new one takes them up with all their clients, by what 
 """
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 
 from node_agent.errors import MpsError
@@ -70,12 +70,6 @@ class MpsDaemons:
         """Everybody who uses a daemon."""
         known = await self._host.lane.run("read the records of MPS daemons", self._host.records.all)
         return frozenset(user for record in known.values() for user in record.users)
-
-    async def keep(self, prefix: str, users: Collection[str]) -> None:
-        """Let all leave whose names begin so, but for the given ones; raises as ``leave``."""
-        for user in sorted(await self.users()):
-            if user.startswith(prefix) and user not in users:
-                await self.leave(user)
 
     def _edits(self, record: Record, wanted: Wanted) -> ClientEdits:
         folders = self._host.folders(daemon_key(record.devices), record)

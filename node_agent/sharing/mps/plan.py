@@ -27,6 +27,8 @@ CLIENT_PIPE, CLIENT_SHM = "/run/nvidia-mps", "/dev/shm"
 
 VOLTA = ComputeCapability(major=7, minor=0)
 _MIB = 1 << 20
+
+# How many clients a GPU takes at once: before Volta, since then, and with the newest drivers.
 _FEW, _MANY, _MORE = 16, 48, 60
 _CUDA_WITH_MORE = (13, 1)
 
@@ -53,11 +55,15 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Wanted:
-    """What a user needs: a daemon of exactly these devices, whose clients of several user ids may run at once."""
+    """What a user needs: a daemon of exactly these devices. ``multi_user``: clients of several user ids run at once.
+
+    ``most`` is how many users the daemon can have at all.
+    """
 
     devices: tuple[DeviceUuid, ...]
     limits: Limits = NO_LIMITS
     multi_user: bool = False
+    most: int = _MANY
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -60,6 +60,7 @@ class Records:
             new = Record(devices=wanted.devices, multi_user=wanted.multi_user, own_shm=own_shm)
             record = known.get(key, new)
             _check_agreement(user, wanted, record)
+            _check_room(user, wanted, record)
             record = replace(record, users={**record.users, user: wanted.limits}, leaving=())
             self._write(key, record)
             return record
@@ -155,6 +156,15 @@ def _check_agreement(user: str, wanted: Wanted, record: Record) -> None:
         f"{user} wants the MPS daemon of {', '.join(sorted(wanted.devices))} {mine} multiUser, and {_users(record)} "
         f"has it {theirs}: ask for the same, or for another GPU"
     )
+
+
+def _check_room(user: str, wanted: Wanted, record: Record) -> None:
+    others = record.users.keys() - {user}
+    if len(others) >= wanted.most:
+        raise MpsImpossible(
+            f"{user} wants the MPS daemon of {', '.join(sorted(wanted.devices))}, which has {len(others)} users: "
+            f"it takes {wanted.most} clients at once; ask for another GPU"
+        )
 
 
 def _users(record: Record) -> str:

@@ -224,6 +224,7 @@ CHANGED: dict[str, Any] = {
     "resources": (Rename(pattern="*", resource="nvidia.com/h200"),),
     "dra_groups": True,
     "health": Health(probe_interval=9.0),
+    "dra_enforce_limits": "always",
     "log": Log(level="debug"),
 }
 

@@ -28,7 +28,6 @@ def test_nothing_is_said_of_a_default_that_is_written_out() -> None:
 UNUSUAL: dict[str, object] = {
     "flags.migStrategy": "mixed",
     "flags.failOnInitError": True,
-    "flags.mpsRoot": "/run/nvidia/mps",
     "flags.gdrcopyEnabled": True,
     "flags.gdsEnabled": True,
     "flags.mofedEnabled": True,

@@ -213,7 +213,7 @@ def test_a_gpu_that_is_not_shared_has_no_policy() -> None:
     assert all(each.keys() == {"value"} for each in gpu_capacity(known()).values())
 
 
-def test_a_share_that_asks_for_nothing_gets_all_memory_and_shares_the_multiprocessors() -> None:
+def test_a_share_that_asks_for_nothing_gets_all_memory_and_shares_the_rest() -> None:
     assert shared_capacity(known()) == {
         "memory": {
             "value": "143771Mi",
@@ -221,6 +221,10 @@ def test_a_share_that_asks_for_nothing_gets_all_memory_and_shares_the_multiproce
         },
         "multiprocessors": {
             "value": "132",
+            "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
+        },
+        "cores": {
+            "value": "100",
             "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}},
         },
     }

@@ -13,6 +13,7 @@ import pytest
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.steps import Step
 from node_agent.dra.operations import PATIENCE_SECONDS, ClaimOperations, ClaimRef, PreparedDevice
+from node_agent.dra.sharing import Sharers
 from node_agent.errors import (
     CdiError,
     CheckpointDamaged,
@@ -30,6 +31,14 @@ from node_agent.errors import (
 )
 from node_agent.model.claim import Claim, ClaimUid, OpaqueConfig
 from tests.unit.allocation.support import DEVICES, DRIVER, POOL, FakeStep, allocated, claim, node, uid_of
+
+SHARERS = Sharers(
+    driver=DRIVER,
+    published=lambda: DEVICES,
+    gpus=dict,
+    available=lambda: False,
+    enforcement=lambda: "auto",
+)
 
 Arrival = Callable[[], Awaitable[None]]
 
@@ -72,7 +81,12 @@ async def world(folder: Path, *steps: Step, patience: float = 5.0) -> AsyncItera
     async with node(folder, *steps) as parts:
         known = KnownClaims()
         operations = ClaimOperations(
-            driver=DRIVER, claims=known, preparer=parts.preparer, published=lambda: DEVICES, patience=patience
+            driver=DRIVER,
+            claims=known,
+            preparer=parts.preparer,
+            published=lambda: DEVICES,
+            with_modes=SHARERS.with_modes,
+            patience=patience,
         )
         yield World(known, parts.preparer, operations)
 

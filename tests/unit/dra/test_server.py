@@ -104,7 +104,12 @@ async def place(folder: Path, tmp_path: Path) -> AsyncIterator[Place]:
     async with node(tmp_path) as parts:
         claims = Claims()
         operations = ClaimOperations(
-            driver=DRIVER, claims=claims, preparer=parts.preparer, published=lambda: DEVICES, patience=5.0
+            driver=DRIVER,
+            claims=claims,
+            preparer=parts.preparer,
+            published=lambda: DEVICES,
+            with_modes=lambda claim: claim,
+            patience=5.0,
         )
         (folder / "plugins_registry").mkdir()
         yield Place(folder=folder, operations=operations, claims=claims)

@@ -3,6 +3,9 @@
 import json
 from dataclasses import replace
 
+import pytest
+
+from node_agent.allocation.grants import Hold
 from node_agent.dra.metadata import metadata_of
 from node_agent.dra.status import apply_patch, device_statuses
 from node_agent.model.claim import AllocatedDevice, Claim, ClaimUid
@@ -139,3 +142,33 @@ def test_a_templates_claim_is_found_by_the_name_that_the_pod_has_for_it() -> Non
 def test_a_claim_of_other_drivers_has_no_file_of_ours() -> None:
     assert metadata_of(claim(result("nic-0", driver="nic.example")), DRIVER, {}) == []
     assert metadata_of(replace(claim(), results=None), DRIVER, {}) == []
+
+
+# Parts of shareable GPUs
+
+
+def conditions(mode: str | None, *, share: str | None = "s", memory: str = "20Gi") -> list[tuple[str, str, str]]:
+    """The conditions of a device that was prepared in this mode, and how it was; None where it was not."""
+    of = replace(result(FIRST.name), share_id=share, consumed={"memory": memory, "cores": "25"})
+    hold = Hold(device=FIRST.name, gpus=(FIRST.uuid,), request=of.request, share_id=share, mode=mode or "")
+    holds = () if mode is None else (hold,)
+    (entry,) = device_statuses(
+        claim(of), DRIVER, published=PUBLISHED, inventory=NODE, health=HealthReport(), now=0.0, holds=holds
+    )
+    return [(each["type"], each["status"], each["message"]) for each in entry["conditions"]]
+
+
+def test_a_claim_is_told_whether_it_is_held_to_its_part() -> None:
+    assert conditions("MPS")[1] == (
+        "LimitsEnforced",
+        "True",
+        "each CUDA process of the claim is held by MPS to its part (cores 25, memory 20Gi)",
+    )
+    kind, status, message = conditions("no MPS")[1]
+    assert (kind, status) == ("LimitsEnforced", "False")
+    assert "nothing on the node holds the claim to it" in message
+
+
+@pytest.mark.parametrize(("mode", "share"), [(None, "s"), ("", None)])
+def test_nothing_is_told_of_parts_where_there_are_none(mode: str | None, share: str | None) -> None:
+    assert [kind for kind, _, _ in conditions(mode, share=share)] == ["Ready"]

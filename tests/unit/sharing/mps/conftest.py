@@ -20,7 +20,6 @@ from node_agent.kit.lane import Lane
 from node_agent.kit.tasks import running
 from node_agent.model.gpu import GpuUuid
 from node_agent.sharing.mps import processes
-from node_agent.sharing.mps.control import Program
 from node_agent.sharing.mps.daemon import Host, Phase, Times
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.mps.plan import CLIENT_PIPE, ClientEdits, DeviceUuid, Folders, Limits, Wanted, daemon_key
@@ -57,7 +56,7 @@ class MpsNode:
                 host = Host(
                     folder=self.folder / "mps",
                     records=self.records,
-                    program=lambda: Program(path=self.program) if self.program else None,
+                    program=lambda: self.program,
                     modes=provider.modes,
                     lane=lane,
                     sizes=lambda: sizes,

@@ -73,6 +73,13 @@ def test_a_daemon_that_is_about_to_end_is_in_the_way_as_well(records: Records) -
         records.join("b", Wanted(devices=(A, B)), own_shm=False)
 
 
+def test_no_more_users_than_clients_that_a_gpu_takes(records: Records) -> None:
+    for user in ("a", "b", "a"):
+        records.join(user, Wanted(devices=(A,), most=2), own_shm=False)
+    with pytest.raises(MpsImpossible, match=r"c wants the MPS daemon of GPU-a, which has 2 users: it takes 2 clients"):
+        records.join("c", Wanted(devices=(A,), most=2), own_shm=False)
+
+
 def test_changes_of_many_at_once_are_all_kept(records: Records) -> None:
     joins = [Thread(target=lambda n=n: records.join(str(n), Wanted(devices=(A,)), own_shm=False)) for n in range(20)]
     for thread in joins:

@@ -1,0 +1,107 @@
+"""Puts the node's MPS daemons together, and lets the health board know of those that die."""
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path, PurePosixPath
+
+from node_agent.allocation.grants import Door
+from node_agent.allocation.ledger import Ledger
+from node_agent.cdi.catalogue import BINARY_FOLDERS
+from node_agent.cdi.roots import DriverRoots
+from node_agent.config.settings import Settings
+from node_agent.dra.mps_step import user_of
+from node_agent.hardware.provider import Modes
+from node_agent.health.board import HealthBoard
+from node_agent.kit.lane import Lane
+from node_agent.kit.latest import Latest, changes
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import Cause, Reason, Severity
+from node_agent.model.inventory import Inventory
+from node_agent.sharing.mps.daemon import Host, Phase, State
+from node_agent.sharing.mps.daemons import MpsDaemons
+from node_agent.sharing.mps.plan import DeviceUuid
+from node_agent.sharing.mps.records import Records
+
+CONTROL = "nvidia-cuda-mps-control"
+
+
+def find_control(roots: DriverRoots) -> Path | None:
+    """The driver's control program where the agent sees it; None where the driver has none (any more)."""
+    places = (roots.driver_file(roots.resolve(PurePosixPath(folder, CONTROL))) for folder in BINARY_FOLDERS)
+    return next((place for place in places if place.is_file()), None)
+
+
+def mps_folder(settings: Settings) -> Path:
+    """Where the daemons' folders are, on the host as for the agent: containers get them by this path."""
+    return settings.mps_root or settings.paths.run_dir / "mps"
+
+
+@asynccontextmanager
+async def mps_daemons(
+    settings: Settings, roots: DriverRoots, modes: Modes, inventory: Latest[Inventory]
+) -> AsyncIterator[MpsDaemons]:
+    """The daemons of the node, to run as a service; a thread of theirs ends with the block."""
+
+    def sizes() -> Mapping[DeviceUuid, int]:
+        return {gpu.uuid: gpu.memory for gpu in inventory.value.gpus if gpu.memory}
+
+    with Lane("mps") as lane:
+        yield MpsDaemons(
+            Host(
+                folder=mps_folder(settings),
+                records=Records(settings.paths.state_dir / "mps"),
+                program=lambda: find_control(roots),
+                modes=modes,
+                lane=lane,
+                sizes=sizes,
+            )
+        )
+
+
+class MpsHealth:
+    """A service: a GPU whose daemon has died is out of service until that is back; ``daemons`` tells their states."""
+
+    def __init__(self, states: Latest[Mapping[str, State]], board: HealthBoard) -> None:
+        self._states = states
+        self._board = board
+        self._opened: set[GpuUuid] = set()
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        async for _ in changes(self._states):
+            down = {
+                GpuUuid(device): state
+                for state in self._states.value.values()
+                for device in state.devices
+                if state.phase is Phase.DOWN
+            }
+            for gpu, state in down.items():
+                self._board.open(gpu, dead(state))
+            for gpu in self._opened - down.keys():
+                self._board.close(gpu, lambda cause: cause.reason is Reason.MPS)
+            self._opened = set(down)
+
+
+def dead(state: State) -> Cause:
+    """What the death of a daemon means for its devices."""
+    return Cause(
+        reason=Reason.MPS,
+        severity=Severity.WITHDRAWN,
+        message=state.trouble or "its MPS daemon does not run",
+        since=time.time(),
+        clears="it is started again",
+    )
+
+
+async def forget_gone_claims(daemons: MpsDaemons, ledger: Ledger) -> None:
+    """A service: let those claims leave that the ledger does not have, once it is known which there are."""
+    async for _ in changes(ledger.unreconciled):
+        if Door.CLAIM in ledger.unreconciled.value:
+            continue
+        users = await daemons.users()
+        # Read after the users: whoever uses a daemon was in the ledger before.
+        kept = {user_of(grant) for grant in ledger.grants_of(Door.CLAIM)}
+        for user in sorted(users - kept):
+            if user.startswith(Door.CLAIM):
+                await daemons.leave(user)
