@@ -1,6 +1,5 @@
 """Puts the node's MPS daemons together, and lets the health board know of those that die."""
 
-import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path, PurePosixPath
@@ -13,10 +12,11 @@ from node_agent.config.settings import Settings
 from node_agent.dra.mps_step import user_of
 from node_agent.hardware.provider import Modes
 from node_agent.health.board import HealthBoard
+from node_agent.health.findings import Finding
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Cause, Reason, Severity
+from node_agent.model.health import Reason
 from node_agent.model.inventory import Inventory
 from node_agent.sharing.mps.daemon import Host, Phase, State
 from node_agent.sharing.mps.daemons import MpsDaemons
@@ -77,21 +77,10 @@ class MpsHealth:
                 if state.phase is Phase.DOWN
             }
             for gpu, state in down.items():
-                self._board.open(gpu, dead(state))
+                self._board.open(gpu, Finding(reason=Reason.MPS, message=state.trouble or "its MPS daemon has died"))
             for gpu in self._opened - down.keys():
-                self._board.close(gpu, lambda cause: cause.reason is Reason.MPS)
+                self._board.close(gpu, Reason.MPS)
             self._opened = set(down)
-
-
-def dead(state: State) -> Cause:
-    """What the death of a daemon means for its devices."""
-    return Cause(
-        reason=Reason.MPS,
-        severity=Severity.WITHDRAWN,
-        message=state.trouble or "its MPS daemon does not run",
-        since=time.time(),
-        clears="it is started again",
-    )
 
 
 async def forget_gone_claims(daemons: MpsDaemons, ledger: Ledger) -> None:

@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -88,8 +88,9 @@ class MpsNode:
         return {0: ComputeMode.DEFAULT, exclusive: ComputeMode.EXCLUSIVE_PROCESS}[mode]
 
     def pids(self, *numbers: int) -> set[int]:
-        """The daemon of these GPUs and its servers, as the kernel has them."""
-        return {process.pid for process in processes.of_pipe(self.folders(*numbers).pipe)}
+        """The daemon of these GPUs and its servers, as the kernel has them; not the programs that just talk to them."""
+        found = {process.pid for process in processes.of_pipe(self.folders(*numbers).pipe)}
+        return {pid for pid in found if not _is_child(pid)}
 
     def break_daemons(self, **faults: object) -> None:
         """What goes wrong with every daemon from now on, in the words of the stand-in's ``Faults``."""
@@ -104,6 +105,12 @@ class MpsNode:
         for pipe in (self.folder / "mps").glob("*/pipe"):
             for process in processes.of_pipe(pipe):
                 os.kill(process.pid, 9)
+
+
+def _is_child(pid: int) -> bool:
+    with suppress(OSError):
+        return f"PPid:\t{os.getpid()}\n" in Path(f"/proc/{pid}/status").read_text()
+    return True
 
 
 async def until(daemons: MpsDaemons, phase: Phase, count: int = 1) -> None:

@@ -1,0 +1,87 @@
+"""MPS daemons in the agent: where their program is, what their death means, and claims that are gone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from node_agent.agent.mps import MpsHealth, find_control, forget_gone_claims, mps_folder
+from node_agent.allocation.grants import Door
+from node_agent.cdi.roots import DriverRoots
+from node_agent.config.settings import Paths, Settings
+from node_agent.dra.mps_step import user_of
+from node_agent.hardware.provider import ComputeMode
+from node_agent.health.board import HealthBoard
+from node_agent.kit.latest import Latest
+from node_agent.kit.tasks import running
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.health import Reason, Severity
+from node_agent.sharing.mps.daemon import Phase, State
+from tests.unit.allocation.support import grant, opened
+from tests.unit.sharing.mps.conftest import MpsNode, node
+
+__all__ = ["node"]
+
+A, B = GpuUuid("GPU-a"), GpuUuid("GPU-b")
+
+
+def test_the_control_program_is_found_below_the_drivers_root_and_through_its_links(tmp_path: Path) -> None:
+    roots = DriverRoots(driver=tmp_path)
+    assert find_control(roots) is None
+    (tmp_path / "opt").mkdir()
+    (tmp_path / "opt/real").write_text("")
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/nvidia-cuda-mps-control").symlink_to("/opt/real")
+    assert find_control(roots) == tmp_path / "opt/real"
+
+
+def test_the_folder_is_that_of_the_configuration_or_the_agents_own() -> None:
+    paths = Paths(run_dir=Path("/run/a"))
+    assert mps_folder(Settings(paths=paths)) == Path("/run/a/mps")
+    assert mps_folder(Settings(paths=paths, mps_root=Path("/run/nvidia/mps"))) == Path("/run/nvidia/mps")
+
+
+async def test_gpus_of_a_dead_daemon_are_out_of_service_until_it_is_back() -> None:
+    states: Latest[Mapping[str, State]] = Latest({})
+    board = HealthBoard()
+    for gpu in (A, B):
+        board.clear(gpu)
+
+    async def said(**phases: Phase) -> list[tuple[str, str, Severity]]:
+        devices = {"a": (A,), "b": (B,)}
+        troubles = {key: f"{key} has died" if phase is Phase.DOWN else None for key, phase in phases.items()}
+        states.set(
+            {key: State(phase=phase, devices=devices[key], trouble=troubles[key]) for key, phase in phases.items()}
+        )
+        async for report in board.report.watch():
+            found = {gpu: [one for one in report.known_of(gpu).causes if one.reason is Reason.MPS] for gpu in (A, B)}
+            if {gpu for gpu, causes in found.items() if causes} == {
+                devices[key][0] for key, phase in phases.items() if phase is Phase.DOWN
+            }:
+                return [(gpu, one.message, one.severity) for gpu, causes in found.items() for one in causes]
+        raise AssertionError("a watch does not end by itself")
+
+    async with running(MpsHealth(states, board).run()):
+        assert await said(a=Phase.STARTING, b=Phase.READY) == []
+        assert await said(a=Phase.READY, b=Phase.DOWN) == [(B, "b has died", Severity.WITHDRAWN)]
+        assert await said(a=Phase.DOWN, b=Phase.DOWN) == [
+            (A, "a has died", Severity.WITHDRAWN),
+            (B, "b has died", Severity.WITHDRAWN),
+        ]
+        assert await said(a=Phase.READY) == []
+
+
+async def test_claims_that_are_gone_leave_and_nobody_does_before_the_claims_are_known(
+    node: MpsNode, tmp_path: Path
+) -> None:
+    async with node.agent() as daemons, opened(tmp_path, told=False) as ledger:
+        kept, gone = grant("kept", 0), grant("gone", 1)
+        for number, user in enumerate((user_of(kept), user_of(gone), "limit shares of GPU-2")):
+            await daemons.join(user, node.wanted(number))
+        async with running(forget_gone_claims(daemons, ledger)):
+            await ledger.reconcile(Door.LIMIT, [])
+            assert len(await daemons.users()) == 3
+            await ledger.reconcile(Door.CLAIM, [kept])
+            async for states in daemons.states.watch():
+                if len(states) == 2:
+                    break
+            assert await daemons.users() == {user_of(kept), "limit shares of GPU-2"}
+            assert node.mode(1) is ComputeMode.DEFAULT
