@@ -93,9 +93,9 @@ def show(document: HealthDocument, now: float) -> None:
             _show_gpu(out, gpu, now)
     for missing in document.missing:
         out.print(f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}")
-    well = sum(gpu.present and not gpu.causes for gpu in document.gpus)
+    healthy = sum(gpu.present and gpu.health == "healthy" for gpu in document.gpus)
     if not document.trouble:
-        out.print(f"{well} of {len(document.gpus) + _unnamed(document)} GPUs have nothing wrong")
+        out.print(f"{healthy} of {len(document.gpus) + _unnamed(document)} GPUs are healthy")
     for gpu in document.gpus:
         if gpu.xids:
             out.print(f"  {gpu.name} has seen Xid {', '.join(f'{code} ({n} ×)' for code, n in gpu.xids.items())}")

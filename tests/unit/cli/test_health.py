@@ -49,7 +49,14 @@ def answering(socket: Path, routes: Routes) -> Iterator[None]:
 
 def test_nothing_wrong_is_one_line(run: Run, socket: Path, agent: Ward) -> None:
     outcome = run("health", "--socket", socket)
-    assert (outcome.code, outcome.lines) == (0, ["3 of 3 GPUs have nothing wrong"])
+    assert (outcome.code, outcome.lines) == (0, ["3 of 3 GPUs are healthy"])
+
+
+def test_a_cause_that_only_tells_leaves_the_gpu_healthy(run: Run, socket: Path, agent: Ward) -> None:
+    agent.ail(1, xid(13, Severity.NONE))
+    lines = run("health", "--socket", socket).lines
+    assert lines[0] == f"gpu-1 {uuid(1)} healthy"
+    assert lines[-1] == "3 of 3 GPUs are healthy"
 
 
 def test_each_cause_is_told_with_its_time_and_what_clears_it(run: Run, socket: Path, agent: Ward) -> None:
@@ -59,7 +66,7 @@ def test_each_cause_is_told_with_its_time_and_what_clears_it(run: Run, socket: P
     assert outcome.lines[1].startswith("  xid 79: withdrawn since 1970-01-01 00:16:40 UTC (")
     assert outcome.lines[2:4] == ["    Xid 79", "    back when the driver asks for no recovery"]
     assert outcome.lines[4].startswith("  reset-needed: degraded since 1970-01-01 00:33:20 UTC (")
-    assert outcome.lines[5:] == ["    a row waits", "2 of 3 GPUs have nothing wrong"]
+    assert outcome.lines[5:] == ["    a row waits", "2 of 3 GPUs are healthy"]
 
 
 def test_how_far_a_cause_reaches_is_told(run: Run, socket: Path, agent: Ward) -> None:
@@ -74,7 +81,7 @@ def test_how_far_a_cause_reaches_is_told(run: Run, socket: Path, agent: Ward) ->
 def test_xids_are_counted_also_where_nothing_is_wrong(run: Run, socket: Path, agent: Ward) -> None:
     agent.counts = {(uuid(2), 13): 4, (uuid(2), 79): 1}
     assert run("health", "--socket", socket).lines == [
-        "3 of 3 GPUs have nothing wrong",
+        "3 of 3 GPUs are healthy",
         "  gpu-2 has seen Xid 13 (4 ×), 79 (1 ×)",
     ]
 
@@ -84,7 +91,7 @@ def test_a_gpu_that_has_gone_is_told_as_gone(run: Run, socket: Path, agent: Ward
     agent.take(2)
     lines = run("health", "--socket", socket).lines
     assert lines[0] == f"gpu-2 {uuid(2)} withdrawn; the driver does not list it any more"
-    assert lines[-1] == "2 of 3 GPUs have nothing wrong"
+    assert lines[-1] == "2 of 3 GPUs are healthy"
 
 
 def test_a_driver_that_cannot_be_asked_is_told(run: Run, socket: Path, agent: Ward) -> None:
@@ -96,7 +103,7 @@ def test_a_gpu_that_cannot_be_read_is_told_and_counted(run: Run, socket: Path, a
     missing = MissingGpu(index=1, reason="[lost]")
     agent.inventory.set(Inventory(generation=2, missing=(missing,)))
     lines = run("health", "--socket", socket).lines
-    assert lines == ["missing index 1 : [lost]", "0 of 1 GPUs have nothing wrong"]
+    assert lines == ["missing index 1 : [lost]", "0 of 1 GPUs are healthy"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +146,7 @@ SECOND = b'{"node":"n0","trouble":"no driver"}\n'
 def test_watching_tells_each_change_once_until_the_agent_ends(run: Run, socket: Path) -> None:
     with answering(socket, lines_route(FIRST, FIRST, SECOND)):
         outcome = run("health", "--socket", socket, "--watch")
-    assert outcome.lines == ["1 of 1 GPUs have nothing wrong", "nothing is known of the GPUs: no driver"]
+    assert outcome.lines == ["1 of 1 GPUs are healthy", "nothing is known of the GPUs: no driver"]
     assert (outcome.code, outcome.err) == (1, f"node-agent: the agent on {socket} has ended\n")
 
 
