@@ -133,6 +133,22 @@ def test_no_layout_that_is_wanted_disturbs_less_of_what_is_in_use(data: st.DataO
     assert len(found.waits_for) == fewest
 
 
+@settings(max_examples=60)
+@given(data=st.data(), node=st.sampled_from(["h200-8", "a30-2"]))
+def test_a_plan_that_is_cut_short_goes_on_where_it_was(data: st.DataObject, node: str) -> None:
+    """Whoever dies between two steps looks at what lies there and plans anew: the steps left are as many."""
+    board = rules(node)
+    lying = data.draw(lying_pieces(board, most=7))
+    goal = Goal(enabled=True, counts=Counter(data.draw(lying_names(board))))
+    whole = plan(board, State(mode=ON, lying=lying), goal)
+    now = set(lying)
+    for number, step in enumerate(whole.steps, start=1):
+        assert step.piece is not None
+        now ^= {step.piece}
+        anew = plan(board, State(mode=ON, lying=tuple(now)), goal)
+        assert len(anew.steps) == len(whole.steps) - number
+
+
 # Cases
 
 
