@@ -1,12 +1,17 @@
 """``node-agent config``: is a configuration good, and where does each value come from."""
 
 import sys
+from difflib import get_close_matches
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from node_agent.cli.shared import asked_label, chosen_sources, config_dir, config_file, console, plain
 from node_agent.errors import ConfigError
+
+if TYPE_CHECKING:
+    from node_agent.model.health import Reason
 
 
 @click.group()
@@ -76,6 +81,53 @@ def show(config: Path | None, config_dir: Path | None, label: str | None) -> Non
     out.print(table)
     for notice in found.notices:
         out.print(f"note: {notice}", markup=False)
+
+
+@config.command()
+@click.argument("troubles", nargs=-1, metavar="[XID|CAUSE]...")
+@config_file
+@config_dir
+@click.option("--label", metavar="NAME", help="As if the node's label said so, instead of asking the API server.")
+def health(troubles: tuple[str, ...], config: Path | None, config_dir: Path | None, label: str | None) -> None:
+    """Show what Xids and causes cost, what ends them, and which rule says so.
+
+    Without any named, these are all causes, and the Xids about which the configuration has a word.
+    """
+    from rich.table import Table
+
+    from node_agent.agent.health import policy as policy_of
+    from node_agent.health.rules import Policy
+    from node_agent.health.xids import catalogue
+    from node_agent.model.health import Reason
+
+    asked = [_trouble(word) for word in troubles]
+    with chosen_sources(config, None, {}, folder=config_dir) as (sources, _):
+        policy = policy_of(sources.resolve(label or asked_label(sources)).settings)
+    xids = [xid for xid in catalogue if policy.decide(Reason.XID, xid) != Policy().decide(Reason.XID, xid)]
+    usual = [*((reason, None) for reason in Reason if reason is not Reason.XID), *((Reason.XID, xid) for xid in xids)]
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for heading in ("", "action", "cleared by", "says"):
+        table.add_column(heading, overflow="fold")
+    for reason, xid in asked or usual:
+        found = policy.decide(reason, xid)
+        often = f", after {found.after} in {found.within:.0f} s" if found.after > 1 else ""
+        title = reason if xid is None else f"Xid {xid}"
+        table.add_row(title, f"{found.action}{often}", found.cleared_by, plain(found.rule))
+    console().print(table)
+
+
+def _trouble(word: str) -> "tuple[Reason, int | None]":
+    """The number of an Xid, or a cause by its name."""
+    from node_agent.model.health import Reason
+
+    if word.isdecimal():
+        return Reason.XID, int(word)
+    names = [reason.value for reason in Reason if reason is not Reason.XID]
+    if word in names:
+        return Reason(word), None
+    near = get_close_matches(word, names, n=1)
+    known = f"did you mean {near[0]}?" if near else f"there is {', '.join(names)}"
+    raise click.BadParameter(f"{word} is neither the number of an Xid nor a cause; {known}")
 
 
 @config.command()

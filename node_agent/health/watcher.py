@@ -152,8 +152,7 @@ class HealthWatcher:
 
     async def _probe_for_ever(self) -> None:
         """Probe at each change of the inventory, after events that may mean something, and now and then in between."""
-        pause = self._board.verdicts.probe_seconds
-        async for _ in changes(self._inventory, self._probe_at_once, every=lambda: pause):
+        async for _ in changes(self._inventory, self._probe_at_once, every=lambda: self._board.verdicts.probe_seconds):
             for gpu in self._gpus:
                 await self.probe(gpu)
             if self._gpus:

@@ -173,3 +173,42 @@ def test_a_label_that_names_no_entry_is_an_error_for_people(run: Run, mounted: M
 def test_the_schema_is_printed_as_json(run: Run) -> None:
     outcome = run("config", "schema")
     assert json.loads(outcome.out)["$ref"] == "#/$defs/File"
+
+
+RULED = """
+version: v1
+agent:
+  health:
+    ignoredXids: [79]
+    rules:
+      - {xids: [31], action: withdraw, after: 3, within: 10m, clearedBy: operator}
+      - {causes: [thermal-throttling], action: evict}
+"""
+
+
+def test_it_is_said_what_a_fault_costs_and_which_rule_says_so(run: Run, written: Path) -> None:
+    written.write_text(RULED)
+    outcome = run("config", "health", "31", "79", "48", "thermal-throttling", "ecc", "--config", written)
+    _, *rows = [line.split("  ") for line in outcome.lines]
+    assert [[word.strip() for word in row if word.strip()] for row in rows] == [
+        ["Xid 31", "withdraw, after 3 in 600 s", "operator", "agent.health.rules[0]"],
+        ["Xid 79", "ignore", "recovery", "agent.health.ignoredXids"],
+        ["Xid 48", "withdraw", "recovery", "catalogue of Xids"],
+        ["thermal-throttling", "evict", "probe", "agent.health.rules[1]"],
+        ["ecc", "withdraw", "probe", "default"],
+    ]
+
+
+def test_without_a_name_all_causes_are_shown_and_the_xids_that_the_configuration_changes(
+    run: Run, written: Path
+) -> None:
+    written.write_text(RULED)
+    titles = {line.partition("  ")[0] for line in run("config", "health", "--config", written).lines}
+    assert {"Xid 31", "Xid 79", "gpu-lost", "mps-daemon-dead"} <= titles
+    assert "Xid 48" not in titles
+
+
+def test_a_cause_that_is_none_is_refused_with_the_nearest(run: Run) -> None:
+    outcome = run("config", "health", "termal-throttling")
+    assert outcome.code == 2
+    assert "did you mean thermal-throttling?" in outcome.err
