@@ -69,7 +69,7 @@ def test_an_agent_may_write_slices_of_its_own_node_alone(cluster: RealNode) -> N
     manifest["metadata"]["namespace"] = NAMESPACE
     bound = Api(cluster.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=cluster.pods.run(manifest)))
     made = bound.create(slice_of(cluster.name))
-    with pytest.raises(ApiError, match="must not touch slices of node other"):
+    with pytest.raises(ApiError, match="must not touch the resourceslices of node other"):
         bound.create(slice_of("other"))
     bound.delete("ResourceSlice", made["metadata"]["name"])
 

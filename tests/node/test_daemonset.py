@@ -14,7 +14,7 @@ from tests.node.rig.image import BUSYBOX
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import NotYet, wait_until
 from tests.node.test_claims import NAMESPACE, cluster, devices, shipped
-from tests.node.test_rolling_update import stored
+from tests.node.test_rolling_update import await_nothing_held, forget_holders, stored
 
 __all__ = ["cluster"]
 
@@ -77,6 +77,7 @@ def available(node: RealNode, generation: int) -> str:
 @pytest.fixture
 def gpu_node(cluster: RealNode) -> Iterator[RealNode]:
     """The cluster with the label on its node that marks GPU nodes."""
+    forget_holders(cluster)
     cluster.api.patch("Node", cluster.name, {"metadata": {"labels": {LABEL: "true"}}}, "")
     yield cluster
     cluster.api.patch("Node", cluster.name, {"metadata": {"labels": {LABEL: None}}}, "")
@@ -87,6 +88,7 @@ def test_an_update_of_the_daemonset_takes_no_gpu_from_the_node(gpu_node: RealNod
     old = wait_until("the agent is there", lambda: available(gpu_node, 1), timeout=60)
     agents.offered(gpu_node, 8)
     wait_until("the slices are there", lambda: len(devices(gpu_node)) == 8, timeout=20)
+    await_nothing_held(gpu_node)
     before = stored(gpu_node)
 
     with (

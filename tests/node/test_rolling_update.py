@@ -35,11 +35,19 @@ class Stored(NamedTuple):
 
 @pytest.fixture
 def agent(cluster: RealNode) -> Program:
-    """An agent that knows of no other test's pods: what they got by limits is given back after half a minute only."""
-    cluster.machine.path("/var/lib/gpu-node-agent/ledger.json").unlink(missing_ok=True)
+    forget_holders(cluster)
     agent = start(cluster)
-    wait_until("nothing is held", lambda: not held_since_all(cluster), timeout=20)
+    await_nothing_held(cluster)
     return agent
+
+
+def forget_holders(node: RealNode) -> None:
+    """Let the next agent know of no other test's pods: what these had by limits is given back after half a minute."""
+    node.machine.path("/var/lib/gpu-node-agent/ledger.json").unlink(missing_ok=True)
+
+
+def await_nothing_held(node: RealNode) -> None:
+    wait_until("nothing is held", lambda: not held_since_all(node), timeout=20)
 
 
 def stored(node: RealNode) -> tuple[Stored, ...]:
