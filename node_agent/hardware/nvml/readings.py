@@ -49,9 +49,13 @@ _AT_WORK = 0.5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Slow:
-    """What changes slowly or costs much to ask, with what went wrong; good until then, by the monotonic clock."""
+    """What changes slowly or costs much to ask, with what went wrong.
+
+    Good ``until`` then, by the monotonic clock, and while the library is not opened anew.
+    """
 
     until: float
+    generation: int
     values: Mapping[str, Any]
     failed: Mapping[str, str]
 
@@ -75,10 +79,10 @@ class Reader:
             DeviceLost: it is off the bus.
             HardwareError: it answers nothing at all.
         """
-        calls, handle, remembered = self._session.calls, self._session.handle(gpu), self._slow
         # Taken out while the GPU is read: one that fails meanwhile is another one when it is back.
+        remembered = self._slow
         known = remembered.pop(gpu, None)
-        answers = Answers()
+        calls, handle, answers = self._session.calls, self._session.handle(gpu), Answers()
         values = answers.ask_all(_QUERIES, calls, handle)
         told = _told(calls, handle, [field for field, _ in _FIELDS.values()])
         for (name, (_, meaning)), answer in zip(_FIELDS.items(), told, strict=True):
@@ -86,10 +90,13 @@ class Reader:
         # A GPU that lacks everything is an odd one; a GPU that fails everything is a broken one.
         if not answers.heard:
             raise answers.errors[0]
-        slow = known if known and time.monotonic() < known.until else self._read_slow(gpu, handle)
+        slow = known if known and self._is_good(known) else self._read_slow(gpu, handle)
         remembered[gpu] = slow
         told_now = {name: value for name, value in values.items() if value is not None}
         return GpuReadings(failed={**slow.failed, **answers.failed}, **{**slow.values, **told_now})
+
+    def _is_good(self, known: _Slow) -> bool:
+        return time.monotonic() < known.until and known.generation == self._session.generation
 
     def _read_slow(self, gpu: GpuUuid, handle: Handle) -> _Slow:
         answers = Answers()
@@ -97,7 +104,7 @@ class Reader:
         values["links"] = answers.ask("links", partial(self._wiring.links, gpu))
         # What went wrong is tried again at the next look.
         until = time.monotonic() + (0 if answers.failed else SLOW_SECONDS)
-        return _Slow(until=until, values=values, failed=answers.failed)
+        return _Slow(until=until, generation=self._session.generation, values=values, failed=answers.failed)
 
 
 def _told(calls: Calls, handle: Handle, fields: Sequence[int]) -> list[int | HardwareError]:

@@ -226,13 +226,28 @@ def test_a_slow_query_that_went_wrong_is_tried_again_at_the_next_look(session: S
     assert [list(reader.read(gpu).failed) for _ in range(3)] == [["pcie"], ["pcie"], []]
 
 
-def test_a_gpu_that_was_away_is_asked_for_everything(session: Session, node: SimulatedNode) -> None:
+def test_a_library_that_was_opened_anew_is_asked_for_everything(session: Session, node: SimulatedNode) -> None:
+    reader, gpu = Reader(session), session.gpus[0]
+    reader.read(gpu)
+    node.faults.fabric(0, state="in-progress")
+    session.close()
+    session.ensure_open()
+    session.refresh()
+
+    assert reader.read(gpu).fabric == Fabric(joined=False)
+
+
+@pytest.mark.parametrize("rescanned", [False, True])
+def test_a_gpu_that_was_away_is_asked_for_everything(session: Session, node: SimulatedNode, rescanned: bool) -> None:
     reader, gpu = Reader(session), session.gpus[0]
     reader.read(gpu)
     node.faults.lose(0)
+    if rescanned:
+        session.refresh()
     with pytest.raises(DeviceLost):
         reader.read(gpu)
     node.faults.restore(0)
+    session.refresh()
     node.faults.fabric(0, state="in-progress")
 
     assert reader.read(gpu).fabric == Fabric(joined=False)
