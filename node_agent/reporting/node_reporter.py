@@ -177,7 +177,6 @@ class EventWriter:
     ) -> None:
         self._client = client
         self._node = node
-        self._uid = ""
         self._told, self._others, self._outbox = Told(started), others, Outbox(node)
 
     def pause(self) -> float:
@@ -200,6 +199,6 @@ class EventWriter:
                 log.debug("an event was forgotten by the API server and is made anew", event=entry.name)
             else:
                 return
-        self._uid = self._uid or (await self._client.get(NODES, self._node))["metadata"]["uid"]
+        uid = (await self._client.get(NODES, self._node))["metadata"]["uid"]
         with suppress(AlreadyExists):  # a try of ours whose answer was lost
-            await self._client.create(EVENTS, event(entry, self._node, self._uid))
+            await self._client.create(EVENTS, event(entry, self._node, uid))

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from node_agent.model.health import Cause, Instance, Reason, Severity
 from node_agent.model.inventory import Inventory
@@ -171,6 +173,29 @@ def test_a_driver_that_is_not_there_from_the_start_is_no_event(ward: Ward) -> No
 def test_a_long_note_is_cut_to_what_the_api_server_takes(ward: Ward, teller: Teller) -> None:
     ward.ail(0, Cause(reason=Reason.ECC, severity=Severity.WITHDRAWN, message="x" * 5000, since=1))
     assert [len(notice.note) for notice in teller.notices()] == [LONGEST_NOTE]
+
+
+AILMENTS = [xid(79), xid(48), xid(63, Severity.DEGRADED), xid(94, Severity.EVICTED), xid(13, Severity.NONE), remap()]
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.lists(st.sampled_from(AILMENTS), unique=True)), max_size=12))
+def test_over_any_history_each_gpu_that_goes_is_warned_of_and_each_that_comes_back_is_told_once(
+    history: list[tuple[int, list[Cause]]],
+) -> None:
+    ward = Ward()
+    teller = Teller(ward)
+    teller.notices()
+    for index, causes in history:
+        before = ward.view.document.gpus[index]
+        ward.ail(index, *causes)
+        after = ward.view.document.gpus[index]
+        news = [notice for notice in teller.notices() if notice.key[0] == uuid(index)]
+        warnings = [notice for notice in news if notice.type == "Warning"]
+        back = after.in_service and not before.in_service
+        well = after.health == "healthy" and before.health != "healthy"
+        assert len(news) - len(warnings) == (back or well)
+        assert warnings or after.in_service or not before.in_service
+        assert teller.notices() == []
 
 
 # What is written, and when

@@ -184,6 +184,26 @@ async def test_a_withdrawal_and_a_return_are_two_events_about_the_node(place: Pl
     assert {one["regarding"]["uid"] for one in place.events} == {node["metadata"]["uid"]}
 
 
+async def test_an_event_is_about_the_node_as_it_is_now_and_not_about_one_that_had_its_name(place: Place) -> None:
+    async with place.told("events"):
+        await asyncio.sleep(0.05)
+        place.ward.ail(0, xid())
+        await place.until(lambda: place.events)
+        place.server.remove(NODES, NODE)
+        place.server.put(NODES, {"metadata": {"name": NODE}})
+        place.ward.ail(1, xid())
+        await place.until(lambda: len(place.events) == 2)
+    (node,) = place.server.objects(NODES)
+    assert [one["regarding"]["uid"] == node["metadata"]["uid"] for one in sorted(place.events, key=_time)] == [
+        False,
+        True,
+    ]
+
+
+def _time(event: Object) -> str:
+    return str(event["eventTime"])
+
+
 async def test_what_happens_again_raises_the_count_of_its_event(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("node_agent.reporting.node_events.AGAIN_SECONDS", 0.01)
     async with place.told("events"):
