@@ -128,3 +128,15 @@ async def test_a_configuration_whose_list_the_kubelet_would_not_take_changes_not
         assert agent.live.settings.value is before
         await put_in_force(agent, sharing=Sharing(rules=(replace(rule, shares=4),)))
         await place.kubelet.until(RESOURCE, allocatable=32)
+
+
+async def test_what_a_pod_holds_under_the_name_of_an_earlier_configuration_is_not_offered_under_another(
+    place: Place,
+) -> None:
+    held = place.simulated.node.faults.gpu(2).uuid
+    place.kubelet.held["pod"] = (RESOURCE, frozenset({held}))
+    async with place.kubelet.running(), place.agent(replace(place.settings(), resources=RENAMES)):
+        view = await place.kubelet.until(RENAMED, allocatable=7)
+        await asyncio.sleep(0.2)
+        assert place.kubelet.view(RENAMED).healthy == view.healthy
+        assert held not in view.healthy
