@@ -16,13 +16,15 @@ def labels(config: Path | None, simulate: str | None) -> None:
     Their names are those of GPU Feature Discovery, and a label says what holds for all GPUs. On a node with several
     models each has a count and a memory of its own, as nvidia.com/gpu.NVIDIA-L4.count.
     """
+    from node_agent.agent.live import selection_of
     from node_agent.hardware.sysfs import Sysfs
     from node_agent.reporting.labels import labels as labels_of
 
     with chosen_node(config, simulate, {}) as (settings, _):
         inventory, sysfs = look(settings), Sysfs(root=settings.paths.sysfs_root)
         classes = [sysfs.pci_class(gpu.pci) for gpu in inventory.gpus]
-        found = labels_of(inventory, machine=sysfs.machine(), pci_classes=classes)
+        shares = selection_of(settings).shares(inventory).gpus
+        found = labels_of(inventory, shares=shares, machine=sysfs.machine(), pci_classes=classes)
     if found is None:
         raise HardwareError(f"no GPU can be read: {'; '.join(missing.reason for missing in inventory.missing)}")
     for key, value in found.items():

@@ -6,10 +6,12 @@ of several models has no ``gpu.product``, but a ``gpu.<model>.count`` and ``gpu.
 
 import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Literal, TypeVar
 
-from node_agent.model.gpu import ComputeCapability, Gpu
+from node_agent.model.gpu import ComputeCapability, Gpu, GpuUuid
 from node_agent.model.inventory import DriverInfo, Inventory
+from node_agent.sharing.shares import Shared
 
 PREFIX = "nvidia.com/"
 LONGEST = 63
@@ -39,12 +41,15 @@ _FAMILIES: Mapping[tuple[int, int], str] = {
     (13, 0): "rubin",
 }
 
+_SHARED = "-SHARED"
+
 _MODES = {0x030000: "graphics", 0x030200: "compute"}
 
 
 def labels(
     inventory: Inventory,
     *,
+    shares: Mapping[GpuUuid, Shared] = MappingProxyType({}),
     machine: str | None = None,
     pci_classes: Iterable[int | None] = (),
     mig_strategy: Literal["none", "single", "mixed"] = "none",
@@ -52,8 +57,8 @@ def labels(
     """The node's labels in the order of their keys; none where the node has no GPU.
 
     None where the GPUs cannot be read at the moment: what was said before stays true then, and whoever takes labels
-    away ends the pods that select on them. ``machine`` is the maker's name of the machine, ``pci_classes`` the GPUs'
-    class codes, ``mig_strategy`` how MIG devices are offered.
+    away ends the pods that select on them. ``shares`` are the GPUs that are shared, and how; ``machine`` is the maker's
+    name of the machine, ``pci_classes`` are the GPUs' class codes, ``mig_strategy`` is how MIG devices are offered.
     """
     gpus = inventory.gpus
     if not gpus:
@@ -63,15 +68,15 @@ def labels(
         "gpu.present": "true",
         "gpu.machine": label_value(machine or ""),
         "gpu.count": str(len(gpus)),
-        "gpu.replicas": "1",
-        "gpu.sharing-strategy": "none",
+        "gpu.replicas": _text(_agreed(shares[gpu.uuid].replicas if gpu.uuid in shares else 1 for gpu in gpus)),
+        "gpu.sharing-strategy": _agreed(shares[gpu.uuid].strategy if gpu.uuid in shares else "none" for gpu in gpus),
         "gpu.mode": _MODES.get(_agreed(pci_classes) or 0),
         "gpu.clique": _agreed(gpu.nvlink_domain for gpu in gpus),
         "mig.capable": str(any(gpu.partition_mode is not None for gpu in gpus)).lower(),
         "mig.strategy": mig_strategy if mig_strategy != "none" else None,
         **_versions(inventory.driver),
         **_capability(_agreed(gpu.compute_capability for gpu in gpus)),
-        **_products(gpus),
+        **_products(gpus, _SHARED if all(_looks_whole(shares.get(gpu.uuid)) for gpu in gpus) else ""),
     }
     return {f"{PREFIX}{key}": value for key, value in sorted(found.items()) if value and _LEGAL.fullmatch(value)}
 
@@ -92,13 +97,20 @@ def _agreed(values: Iterable[T | None]) -> T | None:
     return known.pop() if len(known) == 1 else None
 
 
-def _products(gpus: Iterable[Gpu]) -> dict[str, str | None]:
+def _looks_whole(shared: Shared | None) -> bool:
+    """Whether a GPU is shared under a name by which a pod would take it for a whole one: the product tells it then."""
+    return shared is not None and shared.replicas > 1 and not shared.renamed
+
+
+def _text(number: int | None) -> str | None:
+    return None if number is None else str(number)
+
+
+def _products(gpus: Iterable[Gpu], suffix: str) -> dict[str, str | None]:
     """The product and memory of all GPUs, as far as they agree; without one product the figures of each model."""
-    found = {
-        "gpu.product": _agreed(label_value(gpu.product) for gpu in gpus),
-        "gpu.memory": _memory(gpus),
-    }
-    if found["gpu.product"] is not None:
+    product = _agreed(label_value(gpu.product, LONGEST - len(suffix)) for gpu in gpus)
+    found = {"gpu.product": product and product + suffix, "gpu.memory": _memory(gpus)}
+    if product is not None:
         return found
     models: dict[str, list[Gpu]] = {}
     for gpu in gpus:

@@ -43,15 +43,16 @@ class Interval(StrEnum):
 class Shared:
     """How one GPU is shared: ``replicas`` devices of it are offered as ``resource``.
 
-    ``at_most_one`` refuses a container that asks for several. ``interval`` is None where nobody asked for one.
-    ``memory`` in bytes and ``threads`` in percent are the limits of each share under MPS, None where they follow from
-    the number of replicas; with ``overcommit`` they may add up to more than the GPU has. ``multi_user``: clients of
-    several users at once.
+    ``renamed``: that is another name than the GPU has as a whole. ``at_most_one`` refuses a container that asks for
+    several. ``interval`` is None where nobody asked for one. ``memory`` in bytes and ``threads`` in percent are the
+    limits of each share under MPS, None where they follow from the number of replicas; with ``overcommit`` they may add
+    up to more than the GPU has. ``multi_user``: clients of several users at once.
     """
 
     strategy: Strategy
     replicas: int
     resource: str
+    renamed: bool = False
     at_most_one: bool = False
     interval: Interval | None = None
     memory: int | None = None
@@ -99,6 +100,7 @@ def _shared(rule: SharingRule, resource: str) -> Shared:
         strategy=Strategy(rule.strategy),
         replicas=rule.shares,
         resource=rule.resource or resource,
+        renamed=rule.resource not in (None, resource),
         at_most_one=rule.fail_requests_greater_than_one,
         # The default is what a GPU has anyway, and some know no other: nothing is asked of them.
         interval=None if rule.time_slice == "Default" else Interval(rule.time_slice),

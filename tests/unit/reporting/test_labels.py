@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from node_agent.model.gpu import ComputeCapability, Gpu, PartitionMode
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
 from node_agent.reporting.labels import label_value, labels
+from node_agent.sharing.shares import Shared, Strategy
 from tests.fakes import builders
 
 # Kubernetes' own rules, stated anew: what it refuses, it refuses with the whole patch.
@@ -336,3 +337,56 @@ def test_an_odd_version_costs_only_the_part_that_cannot_be_a_label() -> None:
         "cuda.driver-version.major": "580",
         "cuda.driver-version.revision": "05",
     }
+
+
+# Sharing
+
+
+def with_shares(inventory: Inventory, *shares: Shared | None) -> dict[str, str]:
+    """Three labels of a node whose GPUs are shared so."""
+    of = {gpu.uuid: how for gpu, how in zip(inventory.gpus, shares, strict=True) if how is not None}
+    found = labels(inventory, shares=of) or {}
+    keys = ("gpu.product", "gpu.replicas", "gpu.sharing-strategy", "gpu.count")
+    return {key.removeprefix("gpu."): found[f"nvidia.com/{key}"] for key in keys if f"nvidia.com/{key}" in found}
+
+
+FOUR = Shared(strategy=Strategy.TIME_SLICING, replicas=4, resource="nvidia.com/gpu")
+
+
+def test_shares_under_the_gpus_own_name_show_in_the_product_and_the_count_stays_that_of_gpus() -> None:
+    assert with_shares(node(*copies(2)), FOUR, FOUR) == {
+        "product": "NVIDIA-H200-SHARED",
+        "replicas": "4",
+        "sharing-strategy": "time-slicing",
+        "count": "2",
+    }
+
+
+def test_shares_with_a_name_of_their_own_leave_the_product_as_it_is() -> None:
+    renamed = replace(FOUR, strategy=Strategy.MPS, resource="nvidia.com/gpu.shared", renamed=True)
+    assert with_shares(node(*copies(2)), renamed, renamed) == {
+        "product": "NVIDIA-H200",
+        "replicas": "4",
+        "sharing-strategy": "mps",
+        "count": "2",
+    }
+
+
+def test_what_does_not_hold_for_every_gpu_has_no_label() -> None:
+    assert with_shares(node(*copies(2)), FOUR, None) == {"product": "NVIDIA-H200", "count": "2"}
+    assert with_shares(node(*copies(2)), FOUR, replace(FOUR, replicas=2)) == {
+        "product": "NVIDIA-H200-SHARED",
+        "sharing-strategy": "time-slicing",
+        "count": "2",
+    }
+
+
+def test_one_share_of_a_gpu_is_as_good_as_the_whole_in_the_products_name() -> None:
+    alone = replace(FOUR, strategy=Strategy.MPS, replicas=1)
+    assert with_shares(node(*copies(1)), alone)["product"] == "NVIDIA-H200"
+
+
+def test_a_long_product_is_cut_so_that_the_suffix_fits() -> None:
+    long = replace(H200, product="NVIDIA " + "X" * 80)
+    found = with_shares(node(*copies(1, long)), FOUR)["product"]
+    assert (len(found), found.endswith("X-SHARED")) == (63, True)

@@ -48,6 +48,7 @@ def test_shares_keep_the_name_of_their_gpu_unless_the_rule_has_another() -> None
     renamed = replace(FOUR, resource="nvidia.com/gpu.shared")
     assert [one.resource for one in shared(FOUR).values()] == [GPU, GPU, A100, A100]
     assert [one.resource for one in shared(renamed).values()] == ["nvidia.com/gpu.shared"] * 4
+    assert [one.renamed for one in (*shared(FOUR).values(), *shared(renamed).values())] == [False] * 4 + [True] * 4
 
 
 @pytest.mark.parametrize(
