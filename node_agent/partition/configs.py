@@ -65,7 +65,12 @@ def parse(data: bytes) -> Layouts:
     if found:
         raise ConfigError("; ".join(map(str, found)))
     assert isinstance(document, Mapping)
-    return msgspec.convert(document["mig-configs"], dict[str, tuple[Entry, ...]])
+    # A key without a value says nothing, as in NVIDIA's programs.
+    said = {
+        name: [{key: value for key, value in entry.items() if value is not None} for entry in entries]
+        for name, entries in document["mig-configs"].items()
+    }
+    return msgspec.convert(said, dict[str, tuple[Entry, ...]])
 
 
 def named(layouts: Layouts, name: str) -> tuple[Entry, ...]:

@@ -6,6 +6,8 @@ from itertools import product
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from node_agent.errors import ConfigError
 from node_agent.model.gpu import Gpu
@@ -42,6 +44,7 @@ def h200(index: int) -> Gpu:
 
 
 NODE = [h200(index) for index in range(4)]
+KEYS = st.sampled_from(["mine", "devices", "mig-enabled", "mig-devices", "1g.18gb", "1g.18gb+me", "big"])
 
 
 def one_entry(**changes: object) -> bytes:
@@ -136,6 +139,35 @@ def test_a_mistake_is_named_by_its_path(data: bytes, complaint: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse(data)
     assert complaint in str(caught.value)
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(["all", "v1", "1g.18gb", "0x233510DE", ""])
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3))
+ENTRIES = st.dictionaries(st.sampled_from(["devices", "mig-enabled", "mig-devices", "device-filter"]), VALUES) | VALUES
+
+
+@given(
+    st.fixed_dictionaries(
+        {
+            "version": st.just("v1"),
+            "mig-configs": st.dictionaries(KEYS, st.lists(ENTRIES, max_size=2) | VALUES, max_size=2),
+        }
+    )
+    | VALUES
+)
+def test_whatever_the_file_says_it_is_read_or_refused_with_a_reason(document: object) -> None:
+    try:
+        layouts = parse(yaml.safe_dump(document).encode())
+    except ConfigError as error:
+        assert str(error)
+    else:
+        for entries in layouts.values():
+            wanted(entries, NODE)
+
+
+def test_a_key_without_a_value_says_nothing() -> None:
+    (entry,) = entries(one_entry(**{"device-filter": None}))
+    assert entry.device_filter == ()
 
 
 def test_all_mistakes_are_named_at_once() -> None:
