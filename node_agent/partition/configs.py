@@ -152,7 +152,7 @@ def _entry_problems(path: str, entry: Mapping[str, Any]) -> Iterator[Problem]:
     counts, here = entry.get("mig-devices"), f"{path}.mig-devices"
     if entry["mig-enabled"] and counts is None:
         yield Problem(path=here, message="is missing; with mig-enabled expected a section of counts, {} for none")
-    elif not entry["mig-enabled"] and counts is not None:
+    elif not entry["mig-enabled"] and counts:
         yield Problem(path=here, message="has no meaning while mig-enabled is false; leave it out")
     for profile, count in (counts or {}).items():
         try:

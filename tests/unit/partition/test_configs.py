@@ -69,6 +69,12 @@ def test_a_count_of_none_is_as_good_as_absent() -> None:
     assert named(parse(EXAMPLE), "all-1g.18gb.me")[0].counts == {"1g.18gb+me": 1}
 
 
+def test_who_wants_mig_off_may_say_that_no_device_is_wanted() -> None:
+    """NVIDIA's own examples do."""
+    (entry,) = entries(one_entry(**{"mig-enabled": False, "mig-devices": {}}))
+    assert (entry.mig_enabled, entry.counts) == (False, {})
+
+
 def test_gpus_that_no_entry_concerns_are_left_as_they_are() -> None:
     assert wanted(entries(one_entry(devices=[2])), NODE).keys() == {NODE[2].uuid}
     assert wanted(entries(one_entry(devices=[9])), NODE) == {}
