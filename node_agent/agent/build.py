@@ -106,6 +106,7 @@ def _surroundings(settings: Settings, agent: Agent, files: Lane, mps: MpsDaemons
         files=files,
         mps=mps,
         mps_available=lambda: find_control(roots) is not None,
+        slices=agent.slices,
         live=agent.live.settings,
     )
 

@@ -31,6 +31,7 @@ from node_agent.dra.server import DraServer
 from node_agent.dra.sharing import Sharers
 from node_agent.dra.slices import PoolSettings
 from node_agent.dra.status_writer import StatusWriter
+from node_agent.dra.time_slice_step import TimeSliceStep
 from node_agent.dra.withheld import Withholder
 from node_agent.errors import KubeAccessError, NodeAgentError, PoolUnknown
 from node_agent.kit.alone import alone
@@ -47,6 +48,7 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.sharing.mps.daemons import MpsDaemons
+from node_agent.sharing.time_slices import TimeSlices
 
 # How often claims that went without a word are looked for, and how soon again where that failed.
 RECONCILE_SECONDS, RETRY_SECONDS = 3600.0, 30.0
@@ -70,6 +72,7 @@ class Surroundings:
     files: Lane
     mps: MpsDaemons
     mps_available: Callable[[], bool]
+    slices: TimeSlices
     live: Latest[Settings]
 
 
@@ -151,9 +154,12 @@ def _published(pool: PoolKeeper) -> dict[str, PublishedDevice]:
 
 def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers) -> list[Step]:
     cuda = around.inventory
-    mps = MpsStep(daemons=around.mps, uses=sharers.uses, cuda=lambda: cuda.value.driver.cuda)
+    sharing: list[Step] = [
+        TimeSliceStep(slices=around.slices, grants=around.ledger.grants),
+        MpsStep(daemons=around.mps, uses=sharers.uses, cuda=lambda: cuda.value.driver.cuda),
+    ]
     if not around.settings.dra_metadata:
-        return [mps]
+        return sharing
 
     def attributes() -> dict[str, Attributes]:
         found = pool.pool.value
@@ -161,7 +167,7 @@ def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers) -> list[Ste
         return {one["name"]: one["attributes"] for part in slices for one in part.content.get("devices", ())}
 
     folder = around.settings.paths.kubelet_dir / "plugins" / DRIVER
-    return [mps, MetadataStep(folder=folder, attributes=attributes, lane=around.files)]
+    return [*sharing, MetadataStep(folder=folder, attributes=attributes, lane=around.files)]
 
 
 def _assembled(

@@ -12,11 +12,13 @@ from typing import Literal, TypeAlias
 from node_agent.config.quantities import PATTERN, amount
 from node_agent.dra.attributes import CORES, MEMORY, MULTIPROCESSORS
 from node_agent.dra.configs import Config, GpuConfig, MigDeviceConfig, MpsConfig, Sharing, config_for
+from node_agent.dra.time_slice_step import time_slices_of
 from node_agent.errors import ClaimConfigInvalid, ClaimUnreadable, MpsImpossible
 from node_agent.model.claim import AllocatedDevice, Claim
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.sharing.mps.plan import VOLTA, DeviceUuid, Limits
+from node_agent.sharing.shares import Interval
 
 Enforcement: TypeAlias = Literal["auto", "always", "never"]
 """Whether parts of a GPU are enforced: where it can be done, or else the claim is refused; or by configuration only."""
@@ -124,7 +126,7 @@ def _configured(sharing: Sharing) -> str:
     if sharing.strategy == "MPS":
         return MPS_OF_MANY if sharing.mps_config is not None and sharing.mps_config.multi_user else MPS
     interval = sharing.time_slicing_config.interval if sharing.time_slicing_config is not None else "Default"
-    return f"time slices of {interval}"
+    return time_slices_of(Interval(interval))
 
 
 def _in_the_way(gpus: Iterable[Gpu], available: bool) -> str | None:

@@ -12,12 +12,18 @@ from node_agent.model.claim import Claim
 from node_agent.model.gpu import GpuUuid
 from node_agent.sharing.shares import Interval
 
-TIME_SLICES: Mapping[str, Interval] = {f"time slices of {interval}": interval for interval in Interval}
-"""The modes of holds that ask for an interval."""
-
 STEP = "time-slices"
 
 log = Log(__name__)
+
+
+def time_slices_of(interval: Interval) -> str:
+    """The mode of a hold that asks for an interval."""
+    return f"time slices of {interval}"
+
+
+TIME_SLICES: Mapping[str, Interval] = {time_slices_of(interval): interval for interval in Interval}
+"""The intervals, by the modes of holds that ask for them."""
 
 
 class TimeSlices(Protocol):

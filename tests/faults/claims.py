@@ -70,15 +70,30 @@ class Cluster:
 
     # Claims
 
-    def allocate(self, name: str, *devices: str, uid: str | None = None) -> v1.Claim:
-        """A claim to which the scheduler has allocated these devices, as the kubelet names it."""
-        results = [{"request": "gpus", "driver": DRIVER, "pool": NODE, "device": device} for device in devices]
+    def allocate(
+        self,
+        name: str,
+        *devices: str,
+        uid: str | None = None,
+        share: str | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> v1.Claim:
+        """A claim to which the scheduler has allocated these devices, as the kubelet names it.
+
+        ``share`` is the id of its share of each device, ``parameters`` its opaque configuration.
+        """
+        shared = {"shareID": share} if share else {}
+        results = [
+            {"request": "gpus", "driver": DRIVER, "pool": NODE, "device": device, **shared} for device in devices
+        ]
+        opaque = {"driver": DRIVER, "parameters": parameters}
+        config = [{"source": "FromClaim", "opaque": opaque}] if parameters is not None else []
         stored = self.server.put(
             RESOURCE_CLAIMS,
             {
                 "metadata": {"name": name, "namespace": "default", **({"uid": uid} if uid else {})},
                 "spec": {"devices": {"requests": [{"name": "gpus", "exactly": {"deviceClassName": DRIVER}}]}},
-                "status": {"allocation": {"devices": {"results": results}}},
+                "status": {"allocation": {"devices": {"results": results, "config": config}}},
             },
         )
         return v1.Claim(uid=stored["metadata"]["uid"], namespace="default", name=name)

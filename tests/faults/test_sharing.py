@@ -20,7 +20,10 @@ from node_agent.errors import KubeletError
 from node_agent.hardware.simulated.tree.smi import refuse, time_slice
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import RECEIVE_LIMIT
+from node_agent.model.gpu import GpuUuid
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
+from tests.fakes.api_server import ApiServer
+from tests.faults.claims import Cluster
 from tests.faults.conftest import PATIENCE, Place, Simulate, until
 
 FOUR = SharingRule(strategy="time-slicing", shares=4)
@@ -194,3 +197,82 @@ async def test_an_interval_ends_with_the_sharing_even_where_the_agent_was_killed
     # Nothing was undone at the end: an agent that is killed does nothing more either.
     async with at_work(l4, l4.settings, offers=2):
         await until(lambda: [time_slice(l4.tree, uuid) for uuid in l4.uuids] == [0, 0])
+
+
+def time_slicing(interval: str | None = None) -> dict[str, object]:
+    """A claim's configuration."""
+    sharing: dict[str, object] = {"strategy": "TimeSlicing"}
+    if interval is not None:
+        sharing["timeSlicingConfig"] = {"interval": interval}
+    return {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
+
+
+@pytest.fixture
+async def cluster(l4: Place) -> AsyncIterator[Cluster]:
+    async with ApiServer() as server:
+        yield Cluster(l4, server)
+
+
+async def test_a_claim_that_asks_for_nothing_sets_nothing_and_one_that_asks_for_the_default_is_served(
+    cluster: Cluster,
+) -> None:
+    refuse(cluster.place.tree, cluster.place.uuid(0))
+    refuse(cluster.place.tree, cluster.place.uuid(1))
+    async with cluster.serving(2):
+        await cluster.prepared(cluster.allocate("silent", cluster.device_of(0)))
+        await cluster.prepared(cluster.allocate("default", cluster.device_of(1), parameters=time_slicing()))
+    assert [time_slice(cluster.place.tree, uuid) for uuid in cluster.place.uuids] == [None, None]
+
+
+async def test_a_claim_that_asks_for_an_interval_is_refused_where_the_gpu_has_none(cluster: Cluster) -> None:
+    refuse(cluster.place.tree, cluster.place.uuid(0))
+    async with cluster.serving(2) as agent:
+        claim = cluster.allocate("short", cluster.device_of(0), parameters=time_slicing("Short"))
+        error = (await cluster.prepare(claim))["short"].error
+        assert f"{cluster.place.uuid(0)} has no time slices to set to Short: not available on" in error
+        assert not agent.ledger.holders_of(GpuUuid(cluster.place.uuid(0)))
+
+
+async def test_a_claims_interval_is_set_before_it_is_usable_and_undone_when_it_is_given_back(cluster: Cluster) -> None:
+    uuid, tree = cluster.place.uuid(0), cluster.place.tree
+    async with cluster.serving(2):
+        claim = cluster.allocate("short", cluster.device_of(0), parameters=time_slicing("Short"))
+        await cluster.prepared(claim)
+        assert time_slice(tree, uuid) == 1
+        await cluster.unprepare(claim)
+        assert time_slice(tree, uuid) == 0
+
+
+async def test_the_next_agent_undoes_what_a_claim_had_set(cluster: Cluster) -> None:
+    uuid, tree = cluster.place.uuid(0), cluster.place.tree
+    async with cluster.serving(2):
+        claim = cluster.allocate("long", cluster.device_of(0), parameters=time_slicing("Long"))
+        await cluster.prepared(claim)
+    async with cluster.serving(2):
+        await asyncio.sleep(0.3)
+        assert time_slice(tree, uuid) == 3
+        await cluster.unprepare(claim)
+        assert time_slice(tree, uuid) == 0
+
+
+async def test_two_claims_on_one_gpu_that_contradict_each_other_are_both_named_and_the_first_one_stands(
+    cluster: Cluster,
+) -> None:
+    uuid, tree = cluster.place.uuid(0), cluster.place.tree
+    async with cluster.serving(2):
+        name = cluster.device_of(0)
+        first = cluster.allocate("first", name, share="1", parameters=time_slicing("Short"))
+        same = cluster.allocate("same", name, share="2", parameters=time_slicing("Short"))
+        other = cluster.allocate("other", name, share="3", parameters=time_slicing("Long"))
+        await cluster.prepared(first)
+        await cluster.prepared(same)
+        error = (await cluster.prepare(other))["other"].error
+        assert "claim default/other" in error
+        assert "is held by claim default/first" in error
+        assert "set to time slices of Short: time slices of Long does not go with that" in error
+        await cluster.unprepare(first)
+        assert time_slice(tree, uuid) == 1
+        await cluster.unprepare(same)
+        assert time_slice(tree, uuid) == 0
+        await cluster.prepared(other)
+        assert time_slice(tree, uuid) == 3
