@@ -1,14 +1,22 @@
-"""From the configuration's words on health to the policy: what it says of Xids and of other causes."""
+"""From the configuration's words on health to the policy, and from what containers lack to the board."""
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from node_agent.agent.health import policy
+from node_agent.agent.health import policy, report_device_nodes
+from node_agent.cdi.left_out import LeftOut
+from node_agent.cdi.publisher import Published
 from node_agent.config.resolve import resolve
+from node_agent.health.board import HealthBoard
 from node_agent.health.policy import Action, ClearedBy
 from node_agent.health.rules import Policy
+from node_agent.kit.latest import Latest
+from node_agent.kit.tasks import running
+from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Reason
+from tests.fakes.hardware import FIT
 
 
 def of(environment: Mapping[str, str] | None = None, **health: object) -> Policy:
@@ -68,3 +76,61 @@ def test_what_is_ignored_is_so_whatever_a_rule_says_and_a_usual_one_may_be_had_b
     found = of(rules=rules, ignoredXids=[13, 31, 43, 45, 68, 109, 79])
     assert found.decide(Reason.XID, 79).action is Action.IGNORE
     assert found.decide(Reason.XID, 31).action is Action.EVICT
+
+
+# Device nodes
+
+A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")
+MISSING = LeftOut(what="/dev/nvidia0", why="not there", gpu=A)
+
+
+class Bench:
+    """A board of two fit GPUs beside what is published."""
+
+    def __init__(self) -> None:
+        self.published, self.board = Latest(Published()), HealthBoard()
+        for gpu in (A, B):
+            self.board.probed(gpu, FIT)
+
+    async def until(self, gpu: GpuUuid, *messages: str) -> None:
+        async with asyncio.timeout(5):
+            async for report in self.board.report.watch():
+                if [cause.message for cause in report.of(gpu).causes] == list(messages):
+                    return
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    bench = Bench()
+    async with running(report_device_nodes(bench.published, bench.board)):
+        yield bench
+
+
+async def test_a_gpu_without_its_device_node_is_out_until_it_is_there(bench: Bench) -> None:
+    bench.published.set(Published(gpus=frozenset({B}), left_out=(MISSING,), trouble=str(MISSING)))
+    await bench.until(A, "/dev/nvidia0: not there")
+    assert bench.board.report.value.of(A).withdrawn
+    await bench.until(B)
+    bench.published.set(Published(gpus=frozenset({A, B})))
+    await bench.until(A)
+
+
+async def test_a_node_that_an_operator_takes_for_there_and_is_not_is_missed_again_at_once(bench: Bench) -> None:
+    bench.published.set(Published(left_out=(MISSING,), trouble=str(MISSING)))
+    await bench.until(A, "/dev/nvidia0: not there")
+    assert bench.board.clear(A)
+    await bench.until(A, "/dev/nvidia0: not there")
+
+
+async def test_a_look_that_did_not_come_to_the_nodes_says_nothing_about_them(bench: Bench) -> None:
+    bench.published.set(Published(left_out=(MISSING,), trouble=str(MISSING)))
+    await bench.until(A, "/dev/nvidia0: not there")
+    bench.published.set(Published(trouble="no driver files"))
+    await asyncio.sleep(0.05)
+    assert bench.board.report.value.of(A).withdrawn
+
+
+async def test_what_is_optional_costs_no_gpu(bench: Bench) -> None:
+    bench.published.set(Published(gpus=frozenset({A, B}), left_out=(LeftOut(what="/dev/dri/card0", why="not there"),)))
+    await asyncio.sleep(0.05)
+    await bench.until(A)
