@@ -17,6 +17,7 @@ from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.status import CdiStatus, ConfigStatus, ResourceStatus, ServiceStatus, Status, status
+from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
 
 
@@ -32,6 +33,7 @@ class Agent:
     ledger: Ledger
     limits: LimitDoor
     slices: TimeSlices
+    mps: MpsDaemons
     plugins: Mapping[str, DevicePlugin]
     supervisor: Supervisor
     reloader: Reloader | None = None

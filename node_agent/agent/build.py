@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 
@@ -11,6 +11,7 @@ from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
+from node_agent.agent.mps_shares import MpsShares
 from node_agent.agent.node_reports import Run, node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
@@ -26,9 +27,9 @@ from node_agent.cdi.publisher import SpecPublisher
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
-from node_agent.deviceplugin.answer import Naming, answer
+from node_agent.deviceplugin.answer import Answer, Naming, answer, as_client
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.deviceplugin.offer import gpu_of
+from node_agent.deviceplugin.offer import OfferedDevice, gpu_of
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.recheck import Recheck
 from node_agent.deviceplugin.servicer import Give
@@ -48,7 +49,6 @@ from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_service import HealthServer
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.server import StatusServer
-from node_agent.sharing.mps.daemons import MpsDaemons
 
 
 @asynccontextmanager
@@ -68,15 +68,11 @@ async def built(
         doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
         board = await remembering_board(settings, files)
-        agent = _assemble(Live(settings), provider, files, ledger, board=board, stat=stat, configuration=configuration)
-        mps = await opened.enter_async_context(
-            mps_daemons(settings, driver_roots(settings), provider.modes, agent.keeper.inventory)
-        )
-        agent.supervisor.add("mps", mps.run)
-        agent.supervisor.add("mps health", MpsHealth(mps.states, agent.board).run)
+        lanes = files, opened.enter_context(Lane("mps"))
+        agent = _assemble(Live(settings), provider, lanes, ledger, board=board, stat=stat, configuration=configuration)
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
-            driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files, mps)))
+            driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
         for name, run in (await opened.enter_async_context(_node_reports(settings, agent))).items():
@@ -93,7 +89,7 @@ def _node_reports(settings: Settings, agent: Agent) -> AbstractAsyncContextManag
     return node_reports(settings, agent.health, agent.reloader.state if agent.reloader else None)
 
 
-def _surroundings(settings: Settings, agent: Agent, files: Lane, mps: MpsDaemons) -> Surroundings:
+def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings:
     roots = driver_roots(settings)
     return Surroundings(
         settings=settings,
@@ -104,7 +100,7 @@ def _surroundings(settings: Settings, agent: Agent, files: Lane, mps: MpsDaemons
         ledger=agent.ledger,
         limits=agent.limits,
         files=files,
-        mps=mps,
+        mps=agent.mps,
         mps_available=lambda: find_control(roots) is not None,
         slices=agent.slices,
         live=agent.live.settings,
@@ -153,7 +149,7 @@ def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = Fal
 def _assemble(
     live: Live,
     provider: NvmlProvider,
-    files: Lane,
+    lanes: tuple[Lane, Lane],
     ledger: Ledger,
     *,
     board: HealthBoard,
@@ -161,7 +157,7 @@ def _assemble(
     configuration: Configuration | None,
 ) -> Agent:
     settings = live.settings.value
-    paths = settings.paths
+    paths, (files, mps_lane) = settings.paths, lanes
     keeper = _keeper(settings, provider)
     roots = driver_roots(settings)
     publisher = SpecPublisher(
@@ -184,7 +180,15 @@ def _assemble(
         gpu_of=gpu_of,
     )
     supervisor = Supervisor()
-    make = partial(_plugin, live, keeper, board, publisher=publisher, ledger=ledger, limits=limits)
+    mps = mps_daemons(settings, roots, provider.modes, keeper.inventory, mps_lane)
+    mps_shares = MpsShares(
+        daemons=mps,
+        selection=live.selection,
+        inventory=keeper.inventory,
+        grants=ledger.grants,
+        known=limits.synced,
+    )
+    make = partial(_plugin, live, keeper, board, publisher=publisher, ledger=ledger, limits=limits, mps=mps_shares)
     plugins = DevicePlugins(live.selection, make, supervisor) if settings.device_plugin else None
     view = HealthView(
         node=settings.node_name,
@@ -203,6 +207,7 @@ def _assemble(
         ledger=ledger,
         limits=limits,
         slices=slices.slices,
+        mps=mps,
         plugins=plugins.plugins if plugins else {},
         supervisor=supervisor,
         reloader=reloader,
@@ -218,6 +223,9 @@ def _assemble(
         ("health service", HealthServer(view, lambda: agent.status().ready, paths.run_dir / "health.sock").run),
         *(("status over tcp", server.run) for server in over_tcp),
         ("ledger", ledger.run),
+        ("mps", mps.run),
+        ("mps health", MpsHealth(mps.states, board).run),
+        ("mps shares", mps_shares.run),
         ("limits", limits.run),
         ("time slices", slices.run),
         *((("resources", plugins.run),) if plugins else ()),
@@ -236,6 +244,7 @@ def _plugin(
     publisher: SpecPublisher,
     ledger: Ledger,
     limits: LimitDoor,
+    mps: MpsShares,
 ) -> DevicePlugin:
     settings = live.settings.value
     needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
@@ -246,11 +255,11 @@ def _plugin(
         inventory=keeper.inventory,
         health=board.report,
         cdi=publisher.published if needs_cdi else None,
-        give=_giver(settings, resource),
+        give=_giver(settings, resource, mps),
         held=limits.held,
         grants=ledger.grants,
         take=limits.take,
-        daemons=Latest({}),
+        daemons=mps.troubles,
     )
 
 
@@ -261,13 +270,19 @@ def _route(settings: Settings) -> Route:
     return SocketRoute(kubelet / "device-plugins")
 
 
-def _giver(settings: Settings, resource: str) -> Give:
+def _giver(settings: Settings, resource: str, mps: MpsShares) -> Give:
     naming = Naming(
         qualified=qualified,
         by_index=settings.device_id_strategy == "index",
         annotation=f"{settings.cdi_annotation_prefix}node-agent_{resource.rpartition('/')[2]}",
     )
-    return lambda devices: answer(devices, settings.device_list_strategies, naming)
+
+    def give(devices: Sequence[OfferedDevice]) -> Answer:
+        found = answer(devices, settings.device_list_strategies, naming)
+        client = mps.client_edits(devices)
+        return found if client is None else as_client(found, client.environment, client.mounts)
+
+    return give
 
 
 def driver_roots(settings: Settings) -> DriverRoots:

@@ -8,6 +8,7 @@ from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.deviceplugin.servicer import check_size
 from node_agent.dra.slices import PoolSettings
 from node_agent.kit.latest import Latest
+from node_agent.model.gpu import Gpu
 from node_agent.model.inventory import Inventory
 from node_agent.model.naming import named
 from node_agent.topology.preferred import Policy
@@ -57,8 +58,15 @@ def selection_of(settings: Settings) -> Selection:
 
 def pool_of(settings: Settings) -> PoolSettings:
     selection, shareable = selection_of(settings), settings.shareable
+
+    def offers(gpu: Gpu) -> bool:
+        """No claim can have a GPU that only clients of an MPS daemon can open."""
+        name = selection.resource_of(gpu)
+        rules = (one for one in settings.sharing.rules if one.of in (None, name) and named(one.devices, gpu))
+        return name is not None and next((one.strategy for one in rules), None) != "mps"
+
     return PoolSettings(
         groups=settings.dra_groups,
-        offers=lambda gpu: selection.resource_of(gpu) is not None,
+        offers=offers,
         shares=lambda gpu: named(shareable, gpu),
     )

@@ -1,7 +1,6 @@
 """Puts the node's MPS daemons together, and lets the health board know of those that die."""
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
 from node_agent.allocation.grants import Door
@@ -37,26 +36,24 @@ def mps_folder(settings: Settings) -> Path:
     return settings.mps_root or settings.paths.run_dir / "mps"
 
 
-@asynccontextmanager
-async def mps_daemons(
-    settings: Settings, roots: DriverRoots, modes: Modes, inventory: Latest[Inventory]
-) -> AsyncIterator[MpsDaemons]:
-    """The daemons of the node, to run as a service; a thread of theirs ends with the block."""
+def mps_daemons(
+    settings: Settings, roots: DriverRoots, modes: Modes, inventory: Latest[Inventory], lane: Lane
+) -> MpsDaemons:
+    """The daemons of the node, to run as a service."""
 
     def sizes() -> Mapping[DeviceUuid, int]:
         return {gpu.uuid: gpu.memory for gpu in inventory.value.gpus if gpu.memory}
 
-    with Lane("mps") as lane:
-        yield MpsDaemons(
-            Host(
-                folder=mps_folder(settings),
-                records=Records(settings.paths.state_dir / "mps"),
-                program=lambda: find_control(roots),
-                modes=modes,
-                lane=lane,
-                sizes=sizes,
-            )
+    return MpsDaemons(
+        Host(
+            folder=mps_folder(settings),
+            records=Records(settings.paths.state_dir / "mps"),
+            program=lambda: find_control(roots),
+            modes=modes,
+            lane=lane,
+            sizes=sizes,
         )
+    )
 
 
 class MpsHealth:

@@ -5,7 +5,7 @@ nodes whose container runtime expects them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from node_agent.deviceplugin.offer import OfferedDevice
 
@@ -57,6 +57,12 @@ def answer(devices: Sequence[OfferedDevice], strategies: Sequence[str], naming: 
         mounts=tuple(mount for part in parts for mount in part.mounts),
         annotations={key: value for part in parts for key, value in part.annotations.items()},
     )
+
+
+def as_client(answer: Answer, environment: Mapping[str, str], folders: Mapping[str, str]) -> Answer:
+    """The answer for a client of an MPS daemon: with these variables, and folders of the host by where they go."""
+    mounts = tuple(Mount(host_path=host, container_path=place) for host, place in folders.items())
+    return replace(answer, environment={**answer.environment, **environment}, mounts=(*answer.mounts, *mounts))
 
 
 def _cdi_cri(names: Sequence[str], naming: Naming) -> Answer:

@@ -1,0 +1,151 @@
+"""Keeps an MPS daemon for each GPU whose shares are offered by it, and tells how each fares."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+from node_agent.allocation.grants import Door, Grant
+from node_agent.deviceplugin.offer import OfferedDevice
+from node_agent.deviceplugin.selection import Selection
+from node_agent.errors import MpsError, MpsImpossible, StateError
+from node_agent.kit.latest import Latest, changes
+from node_agent.kit.logs import Log, Steady
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.inventory import Inventory
+from node_agent.sharing.mps.daemon import Phase
+from node_agent.sharing.mps.daemons import MpsDaemons
+from node_agent.sharing.mps.plan import ClientEdits, Wanted, daemon_key
+from node_agent.sharing.mps.shares import wanted_for
+from node_agent.sharing.shares import Shared, Strategy
+
+# What could not be done is tried again after so long, and at each change.
+AGAIN_SECONDS = 30.0
+
+_USER = "shares of "
+
+log = Log(__name__)
+
+
+class MpsShares:
+    """A service: follows which GPUs are shared by MPS, and who holds what of them.
+
+    ``troubles`` tells of each such GPU what keeps its daemon from its work, None where it answers; ``edits`` what a
+    container needs that gets a share of it. A daemon stays as long as pods hold shares of its GPU, whatever the
+    configuration says by then. ``known`` is set once the ledger has all that pods hold: before that no daemon is
+    started anew, since nobody but its clients could open the GPU.
+    """
+
+    def __init__(
+        self,
+        *,
+        daemons: MpsDaemons,
+        selection: Latest[Selection],
+        inventory: Latest[Inventory],
+        grants: Latest[Mapping[str, Grant]],
+        known: asyncio.Event,
+    ) -> None:
+        self._daemons = daemons
+        self._selection = selection
+        self._inventory = inventory
+        self._grants = grants
+        self._known = known
+        self._refused: dict[GpuUuid, str] = {}
+        self._joins: dict[GpuUuid, tuple[Wanted, asyncio.Task[None]]] = {}
+        self._trouble = Steady()
+        self.edits: dict[GpuUuid, ClientEdits] = {}
+        self.troubles: Latest[Mapping[GpuUuid, str | None]] = Latest({})
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        await self._known.wait()
+        sources = (self._selection, self._inventory, self._grants, self._daemons.states)
+        async with asyncio.TaskGroup() as group:
+            async for _ in changes(*sources, every=lambda: AGAIN_SECONDS):
+                if self._inventory.value.generation and self._inventory.value.problem is None:
+                    await self._follow(group)
+
+    def client_edits(self, devices: Iterable[OfferedDevice]) -> ClientEdits | None:
+        """What a container needs that gets these devices; None where they are not shared by MPS.
+
+        Raises MpsError where no daemon serves them.
+        """
+        gpus = {one.gpu for one in devices if one.shared is not None and one.shared.strategy is Strategy.MPS}
+        if not gpus:
+            return None
+        if len(gpus) > 1 or not gpus <= self.edits.keys():
+            raise MpsError(f"no one MPS daemon serves {', '.join(sorted(gpus))}: ask for one share")
+        return self.edits[gpus.pop()]
+
+    async def _follow(self, group: asyncio.TaskGroup) -> None:
+        shared, users = self._shared(), await self._daemons.users()
+        for gpu, how in shared.items():
+            self._keep(gpu, how, group, running=user_of(gpu) in users)
+        held = {gpu for grant in self._limits() for hold in grant.holds for gpu in hold.gpus}
+        for user in sorted(user for user in users if user.startswith(_USER)):
+            gpu = GpuUuid(user.removeprefix(_USER))
+            if gpu not in shared and gpu not in held:
+                await self._leave(gpu)
+        self.troubles.set({gpu: self._trouble_of(gpu) for gpu in shared})
+
+    def _keep(self, gpu: GpuUuid, how: Shared, group: asyncio.TaskGroup, *, running: bool) -> None:
+        """Have a daemon join that is wanted and is not there yet, or is wanted otherwise by now."""
+        self._refused.pop(gpu, None)
+        try:
+            if not running and (holders := self._holders(gpu)):
+                raise MpsImpossible(f"its MPS daemon is started once it is free of {', '.join(holders)}")
+            inventory = self._inventory.value
+            wanted = wanted_for(inventory.by_uuid[gpu], how, inventory.driver.cuda)
+        except MpsImpossible as error:
+            self._refused[gpu] = str(error)
+            return
+        before = self._joins.get(gpu)
+        if before is None or before[0] != wanted or (before[1].done() and gpu not in self.edits):
+            self._joins[gpu] = wanted, group.create_task(self._join(gpu, wanted), name=f"MPS shares of {gpu}")
+
+    async def _join(self, gpu: GpuUuid, wanted: Wanted) -> None:
+        try:
+            self.edits[gpu] = await self._daemons.join(user_of(gpu), wanted)
+        except (MpsError, StateError) as error:
+            self.edits.pop(gpu, None)
+            self._refused[gpu] = str(error)
+
+    async def _leave(self, gpu: GpuUuid) -> None:
+        self._joins.pop(gpu, None)
+        self.edits.pop(gpu, None)
+        try:
+            await self._daemons.leave(user_of(gpu))
+        except (MpsError, StateError) as error:
+            if self._trouble.should_say(str(error)):
+                log.warning("MPS daemon is not ended yet", gpu=gpu, reason=error)
+
+    def _trouble_of(self, gpu: GpuUuid) -> str | None:
+        state = self._daemons.states.value.get(daemon_key((gpu,)))
+        if gpu in self._refused:
+            return self._refused[gpu]
+        if state is None or state.phase is not Phase.READY or gpu not in self.edits:
+            return state.trouble if state is not None and state.trouble else "its MPS daemon does not answer yet"
+        return None
+
+    def _shared(self) -> dict[GpuUuid, Shared]:
+        forms = self._selection.value.forms(self._inventory.value)
+        return {
+            gpu: form.shared
+            for gpu, form in forms.items()
+            if form.shared is not None and form.shared.strategy is Strategy.MPS
+        }
+
+    def _limits(self) -> Iterable[Grant]:
+        return (grant for grant in self._grants.value.values() if grant.holder.door is Door.LIMIT)
+
+    def _holders(self, gpu: GpuUuid) -> list[str]:
+        """Who has a GPU in a way that MPS cannot go beside."""
+        return sorted(
+            f"{grant.holder.name}/{hold.device}" if grant.holder.door is Door.LIMIT else str(grant.holder)
+            for grant in self._grants.value.values()
+            for hold in grant.holds
+            if gpu in hold.gpus and not hold.admin
+        )
+
+
+def user_of(gpu: GpuUuid) -> str:
+    """Under which name the shares of a GPU use its daemon."""
+    return f"{_USER}{gpu}"

@@ -1,0 +1,125 @@
+"""Shares under MPS, from the configuration to the container: an agent over a simulated node and its daemons."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from node_agent.agent.agent import Agent
+from node_agent.config.settings import Settings, Sharing, SharingRule
+from node_agent.errors import KubeletError
+from node_agent.hardware.simulated.mps import FAULTS
+from node_agent.model.gpu import GpuUuid
+from node_agent.sharing.mps.plan import daemon_key
+from node_agent.sharing.mps.records import Records
+from tests.unit.agent.conftest import Place
+
+GIB = 1 << 30
+RESOURCE = "nvidia.com/gpu"
+
+
+def by_mps(place: Place, *devices: str, shares: int = 4) -> Settings:
+    """These GPUs of the first two are shared by MPS; there are no others."""
+    rule = SharingRule(strategy="mps", shares=shares, devices=devices, fail_requests_greater_than_one=True)
+    others = tuple(str(number) for number in range(2, 8))
+    return replace(place.settings(), exclude=others, sharing=Sharing(rules=(rule,)))
+
+
+@asynccontextmanager
+async def sharing(place: Place, settings: Settings) -> AsyncIterator[Agent]:
+    """An agent and its kubelet; at the end nothing is shared any more."""
+    async with place.kubelet.running(), place.agent(settings) as agent:
+        yield agent
+        for holder in tuple(agent.ledger.grants.value):
+            await agent.ledger.release(holder)
+        await agent.live.apply(replace(settings, sharing=Sharing()), agent.keeper.inventory.value)
+        async with asyncio.timeout(20):
+            while Records(settings.paths.state_dir / "mps").all():
+                await asyncio.sleep(0.05)
+        assert mode(place, 0) == 0
+
+
+def mode(place: Place, number: int) -> int:
+    return place.simulated.node.faults.gpu(number).compute_mode
+
+
+def uuid(place: Place, number: int) -> GpuUuid:
+    return GpuUuid(place.simulated.node.faults.gpu(number).uuid)
+
+
+def daemon(settings: Settings, gpu: GpuUuid) -> int:
+    process = Records(settings.paths.state_dir / "mps").all()[daemon_key([gpu])].process
+    assert process is not None
+    return process.pid
+
+
+async def test_a_container_gets_the_pipe_and_the_limits_of_its_gpus_own_daemon(place: Place) -> None:
+    settings = by_mps(place, "0", "1")
+    async with sharing(place, settings):
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        assert [mode(place, number) for number in (0, 1)] == [3, 3]
+        pipes = {}
+        for pod in ("a", "b"):
+            (share,), container = await place.kubelet.admit(pod, RESOURCE, 1)
+            assert container.envs == {
+                "CUDA_MPS_PIPE_DIRECTORY": "/run/nvidia-mps",
+                "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "25",
+                "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": f"0={143771 // 4}M",
+            }
+            mounts = {mount.container_path: mount.host_path for mount in container.mounts}
+            assert mounts.keys() == {"/run/nvidia-mps", "/dev/shm"}
+            assert os.path.exists(f"{mounts['/run/nvidia-mps']}/control")
+            pipes[share.partition("::")[0]] = mounts["/run/nvidia-mps"]
+            place.kubelet.release(pod)
+        assert len(set(pipes.values())) == len(pipes)
+
+
+async def test_a_gpu_beside_them_that_is_not_shared_is_given_without(place: Place) -> None:
+    async with sharing(place, replace(by_mps(place, "0"), exclude=())):
+        await place.kubelet.until(RESOURCE, allocatable=11)
+        _, container = await place.kubelet.admit("a", RESOURCE, 1)
+        assert bool(container.mounts) == ("CUDA_MPS_PIPE_DIRECTORY" in container.envs)
+
+
+async def test_shares_are_offered_only_while_their_daemon_answers(place: Place) -> None:
+    settings = by_mps(place, "0")
+    faults = settings.container_driver_root / FAULTS
+    faults.write_text('{"ready_after": -1}')
+    async with sharing(place, settings):
+        view = await place.kubelet.until(RESOURCE, allocatable=1)
+        shares = view.devices.keys() - view.healthy
+        assert shares == {f"{uuid(place, 0)}::{number}" for number in range(4)}
+        faults.write_text("{}")
+        os.kill(await started(settings, uuid(place, 0)), signal.SIGKILL)
+        await place.kubelet.until(RESOURCE, allocatable=5)
+        os.kill(daemon(settings, uuid(place, 0)), signal.SIGKILL)
+        await place.kubelet.until(RESOURCE, allocatable=1)
+        await place.kubelet.until(RESOURCE, allocatable=5)
+
+
+async def started(settings: Settings, gpu: GpuUuid) -> int:
+    while True:
+        await asyncio.sleep(0.05)
+        record = Records(settings.paths.state_dir / "mps").all().get(daemon_key([gpu]))
+        if record is not None and record.process is not None:
+            return record.process.pid
+
+
+async def test_more_than_one_share_for_a_container_is_refused_with_the_reason(place: Place) -> None:
+    async with sharing(place, by_mps(place, "0", "1", shares=10)):
+        await place.kubelet.until(RESOURCE, allocatable=20)
+        with pytest.raises(KubeletError, match="2 were asked for and at most 1 can be had: it is shared by MPS"):
+            await place.kubelet.admit("a", RESOURCE, 2)
+
+
+async def test_a_rule_that_the_gpu_cannot_serve_costs_that_gpu_and_says_why(place: Place) -> None:
+    async with sharing(place, by_mps(place, "0", shares=49)) as agent:
+        view = await place.kubelet.until(RESOURCE, allocatable=1)
+        assert len(view.devices) == 50
+        troubles = {one.trouble for one in agent.plugins[RESOURCE].offer.value.devices if one.shared is not None}
+        assert troubles == {"49 shares of gpu-2 are too many: it takes 48 MPS clients at once"}
+        assert mode(place, 0) == 0
