@@ -22,7 +22,6 @@ UNSERVED: Mapping[str, str] = {
     "flags.plugin.passDeviceSpecs": "device nodes reach a container through CDI",
     "flags.gfd": "the agent writes no labels yet",
     "resources.mig": "MIG devices are not offered yet",
-    "sharing.mps": "no MPS daemon is started yet, and without one nothing is offered",
     "imex": "IMEX channels are not offered yet",
 }
 # Values of these keys that mean what the agent does anyway.

@@ -36,7 +36,6 @@ UNUSUAL: dict[str, object] = {
     "flags.plugin.passDeviceSpecs": True,
     "flags.gfd": {"oneshot": True},
     "resources.mig": [{"pattern": "*", "name": "gpu"}],
-    "sharing.mps": {"resources": SHARED},
     "imex": {"required": True},
 }
 
