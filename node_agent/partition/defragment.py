@@ -32,8 +32,11 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
-    """``least_priority`` is that of the requests for which idle partitions may be merged, ``change_mode`` whether a GPU
-    may be turned over between whole and cut for one."""
+    """What may be done, and for whom.
+
+    ``least_priority`` is that of the requests for which idle partitions may be merged; ``change_mode`` says whether a
+    GPU may be turned over between whole and cut for one.
+    """
 
     mode: Mode = Mode.ADVISE
     least_priority: int = 0
@@ -71,8 +74,10 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
 class Cost:
-    """What it costs, the gravest first: a reset of the GPU, a GPU that changes its mode, idle partitions that are lost
-    (in memory slices), steps, and how much less else fits afterwards."""
+    """What it costs, the gravest first: resets, changes of mode, memory slices of idle partitions that are lost, steps.
+
+    Last the outlook of the GPU afterwards, as a negative number: less is better in all of them.
+    """
 
     resets: int = 0
     mode_changes: int = 0
