@@ -24,6 +24,7 @@ VERSION = 1
 # A write is at once, the next one so much later: Xids may come by the thousand, and each is counted.
 REST_SECONDS = 1.0
 RETRY_SECONDS = 10.0
+END_SECONDS = 3.0
 
 log = Log(__name__)
 
@@ -130,7 +131,9 @@ class HealthRecorder:
                     await asyncio.sleep(REST_SECONDS if await self._keep() else RETRY_SECONDS)
         finally:
             if self._record.value != self._kept:
-                await self._keep()
+                # A disk that hangs must not hold up the end of the agent.
+                async with asyncio.timeout(END_SECONDS):
+                    await self._keep()
 
     async def _keep(self) -> bool:
         charts = self._record.value

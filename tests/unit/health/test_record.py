@@ -1,6 +1,7 @@
 """What is known survives the agent, whole or not at all, and is written only when it changed."""
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -103,6 +104,7 @@ class Desk:
     def __init__(self, folder: Path, lane: Lane) -> None:
         self.file = HealthFile(folder / "health.json")
         self.record: Latest[records.Charts] = Latest({})
+        self.lane = lane
         self.recorder = HealthRecorder(file=self.file, record=self.record, lane=lane)
 
     async def until(self, wanted: records.Charts) -> None:
@@ -152,3 +154,16 @@ async def test_a_disk_that_refuses_is_said_once_and_tried_again(
         assert [record.getMessage() for record in caplog.records] == ["faults are not kept over a restart"]
         (tmp_path / "missing").mkdir()
         await desk.until(CHARTS)
+
+
+async def test_a_disk_that_hangs_does_not_hold_up_the_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "END_SECONDS", 0.1)
+    released = threading.Event()
+    with pytest.raises(TimeoutError):
+        async with running(desk.recorder.run()):
+            hanging = asyncio.create_task(desk.lane.run("hang", released.wait))
+            await asyncio.sleep(0.05)
+            desk.record.set(CHARTS)
+            await asyncio.sleep(0.05)
+    released.set()
+    await hanging
