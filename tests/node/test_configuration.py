@@ -16,7 +16,11 @@ from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import NAMESPACE, prepare_cluster
+from tests.node.test_claims import NAMESPACE, cluster, prepare_cluster
+from tests.node.test_daemonset import available, gpu_node
+from tests.node.test_daemonset import manifest as daemonset
+
+__all__ = ["cluster", "gpu_node"]
 
 pytestmark = pytest.mark.node
 
@@ -128,6 +132,30 @@ def test_the_label_of_the_node_chooses_and_a_bad_one_changes_nothing(node: RealN
         assert registrations(agent) == 1
     finally:
         label(node, None)
+
+
+def test_an_edited_config_map_reaches_the_agent_in_its_pod(gpu_node: RealNode) -> None:
+    configs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gpu-configs", "namespace": NAMESPACE}}
+    gpu_node.api.create(configs | {"data": {"default": WHOLE}})
+    gpu_node.api.create(with_configs(daemonset()))
+    name = wait_until("the agent is there", lambda: available(gpu_node, 1), timeout=60)
+    offered(gpu_node, 8)
+
+    gpu_node.api.patch("ConfigMap", "gpu-configs", {"data": {"default": WITHOUT_THE_FIRST}}, NAMESPACE)
+    # The kubelet looks at its mounts when it looks at the pod; without a reason of its own that may take a minute.
+    gpu_node.api.patch("Pod", name, {"metadata": {"annotations": {"look": "now"}}}, NAMESPACE)
+    wait_until("seven are allocatable", lambda: gpu_node.allocatable(GPU) == 7, timeout=150)
+    assert available(gpu_node, 1) == name
+
+
+def with_configs(manifest: Object) -> Object:
+    """The DaemonSet with the ConfigMap mounted, as docs/user/configuration.md has it."""
+    spec = manifest["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    container["args"].append("--config-dir=/run/gpu-configs")
+    container["volumeMounts"].append({"name": "configs", "mountPath": "/host/run/gpu-configs"})
+    spec["volumes"].append({"name": "configs", "configMap": {"name": "gpu-configs"}})
+    return manifest
 
 
 def label(node: RealNode, name: str | None) -> None:
