@@ -80,18 +80,21 @@ class DevicePlugin:
     async def _keep_offer(self) -> None:
         formed_of: tuple[object, ...] = ()
         seen: tuple[object, ...] = ()
+        fits = True
         sources = (self._inventory, self._health, self._cdi, self._grants, self._selection, self._daemons)
         async for _ in changes(*(source for source in sources if source is not None)):
-            inventory, selection, grants = self._inventory.value, self._selection.value, self._grants.value.values()
+            inventory, selection = self._inventory.value, self._selection.value
             if formed_of != (formed_of := (inventory, selection)):
                 self._forms = selection.forms(inventory)
-            fits = self._fits()
-            former = former_devices(grants, self._forms) if fits else {}
+                fits = self._fits()
+            former = former_devices(self._grants.value.values(), self._forms) if fits else {}
+            reachable, claimed = self._cdi.value.gpus if self._cdi is not None else None, self._claimed()
             # Each pod that is given a device changes the grants, but that alone changes nothing in the list.
-            if seen != (seen := (*formed_of, former, troubles := self._troubles())):
-                resource = self.offer.value.resource
-                gpus = inventory.gpus if fits else ()
-                self._offer(listing(resource, gpus, self._forms, former=former, trouble=troubles.get))
+            if seen == (seen := (formed_of, former, claimed, reachable, self._health.value, self._daemons.value)):
+                continue
+            troubles = self._troubles(claimed, reachable)
+            gpus, resource = inventory.gpus if fits else (), self.offer.value.resource
+            self._offer(listing(resource, gpus, self._forms, former=former, trouble=troubles.get))
 
     def _fits(self) -> bool:
         """Whether the kubelet takes a list of what there is to offer."""
@@ -106,9 +109,8 @@ class DevicePlugin:
         self.trouble.set(None)
         return True
 
-    def _troubles(self) -> Mapping[GpuUuid, str]:
+    def _troubles(self, claimed: Mapping[GpuUuid, str], reachable: Collection[GpuUuid] | None) -> Mapping[GpuUuid, str]:
         """The GPUs of which nothing must be given out, and why."""
-        reachable, claimed = self._cdi.value.gpus if self._cdi is not None else None, self._claimed()
         return {
             gpu: trouble
             for gpu, form in self._forms.items()
