@@ -51,6 +51,7 @@ class MpsShares:
         self._refused: dict[GpuUuid, str] = {}
         self._joins: dict[GpuUuid, tuple[Wanted, asyncio.Task[None]]] = {}
         self._trouble = Steady()
+        self._unused = False
         self.edits: dict[GpuUuid, ClientEdits] = {}
         self.troubles: Latest[Mapping[GpuUuid, str | None]] = Latest({})
 
@@ -76,7 +77,12 @@ class MpsShares:
         return self.edits[gpus.pop()]
 
     async def _follow(self, group: asyncio.TaskGroup) -> None:
-        shared, users = self._shared(), await self._daemons.users()
+        shared = self._shared()
+        # Each pod that is given a device comes by here, and most nodes have none of this.
+        if not shared and self._unused:
+            return
+        users = await self._daemons.users()
+        self._unused = not any(user.startswith(_USER) for user in users)
         for gpu, how in shared.items():
             self._keep(gpu, how, group, running=user_of(gpu) in users)
         held = {gpu for grant in self._limits() for hold in grant.holds for gpu in hold.gpus}
@@ -126,6 +132,8 @@ class MpsShares:
         return None
 
     def _shared(self) -> dict[GpuUuid, Shared]:
+        if not any(rule.strategy == Strategy.MPS.value for rule in self._selection.value.sharing):
+            return {}
         forms = self._selection.value.forms(self._inventory.value)
         return {
             gpu: form.shared

@@ -15,7 +15,7 @@ from node_agent.errors import KubeletError
 from node_agent.hardware.simulated.mps import FAULTS
 from node_agent.model.gpu import GpuUuid
 from node_agent.sharing.mps.plan import daemon_key
-from node_agent.sharing.mps.records import Records
+from node_agent.sharing.mps.records import Record, Records
 from tests.unit.agent.conftest import Place
 
 GIB = 1 << 30
@@ -123,3 +123,24 @@ async def test_a_rule_that_the_gpu_cannot_serve_costs_that_gpu_and_says_why(plac
         troubles = {one.trouble for one in agent.plugins[RESOURCE].offer.value.devices if one.shared is not None}
         assert troubles == {"49 shares of gpu-2 are too many: it takes 48 MPS clients at once"}
         assert mode(place, 0) == 0
+
+
+async def test_where_nothing_is_shared_by_mps_no_record_is_read_for_each_pod(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[Records] = []
+    read = Records.all
+
+    def counted(records: Records) -> dict[str, Record]:
+        reads.append(records)
+        return read(records)
+
+    async with place.kubelet.running(), place.agent(place.settings()) as agent:
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        await agent.limits.synced.wait()
+        await asyncio.sleep(0.2)
+        monkeypatch.setattr(Records, "all", counted)
+        for number in range(8):
+            await place.kubelet.admit(f"pod-{number}", RESOURCE, 1)
+        await asyncio.sleep(0.2)
+        assert reads == []
