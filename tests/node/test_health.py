@@ -106,6 +106,7 @@ def test_a_gpu_that_breaks_under_a_pod_with_limits_is_kept_from_others_and_comes
 
     _, six = run(cluster, "six", 6)
     assert sick not in six
+    agents.offered(cluster, 1)
     cluster.api.create(agents.gpu_pod("one-more", 1))
     assert agents.GPU in cluster.pods.why_pending("one-more")
     assert {entry.get("health") for entry in health_of(cluster, "other")} == {"Healthy"}
