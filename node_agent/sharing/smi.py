@@ -51,7 +51,10 @@ class Smi:
             CallTimedOut: the program did not end in time.
             HardwareError: there is no program, or it failed.
         """
-        program = self._find()
+        try:
+            program = self._find()
+        except OSError as error:
+            raise HardwareError(f"{gpu}: time slices cannot be set to {interval}: {error}", call=CALL) from error
         if program is None:
             raise HardwareError(
                 f"{gpu}: time slices cannot be set to {interval}: the driver's nvidia-smi is not found under its root"

@@ -72,6 +72,14 @@ async def test_a_driver_without_the_program_is_told(tmp_path: Path) -> None:
         await smi(tmp_path / "nowhere").set_interval(GpuUuid("GPU-0"), Interval.SHORT)
 
 
+async def test_a_driver_that_cannot_be_searched_is_told() -> None:
+    def searched() -> Program:
+        raise PermissionError(13, "Permission denied", "/run/agent/nvml")
+
+    with pytest.raises(HardwareError, match=r"cannot be set to Short: .*Permission denied: '/run/agent/nvml'"):
+        await Smi(searched).set_interval(GpuUuid("GPU-0"), Interval.SHORT)
+
+
 async def test_a_program_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(CallTimedOut, match=r"did not end within 0.3 s"):
