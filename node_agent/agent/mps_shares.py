@@ -1,6 +1,7 @@
 """Keeps an MPS daemon for each GPU whose shares are offered by it, and tells how each fares."""
 
 import asyncio
+import time
 from collections.abc import Iterable, Mapping
 
 from node_agent.allocation.grants import Door, Grant
@@ -11,7 +12,7 @@ from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
-from node_agent.sharing.mps.daemon import Phase
+from node_agent.sharing.mps.daemon import Phase, State
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.mps.plan import ClientEdits, Wanted, daemon_key
 from node_agent.sharing.mps.shares import wanted_for
@@ -52,13 +53,15 @@ class MpsShares:
         self._joins: dict[GpuUuid, tuple[Wanted, asyncio.Task[None]]] = {}
         self._trouble = Steady()
         self._unused = False
+        self._failed: dict[GpuUuid, tuple[str, float]] = {}
+        self._joined = Latest(0)
         self.edits: dict[GpuUuid, ClientEdits] = {}
         self.troubles: Latest[Mapping[GpuUuid, str | None]] = Latest({})
 
     async def run(self) -> None:
         """Follow until cancelled."""
         await self._known.wait()
-        sources = (self._selection, self._inventory, self._grants, self._daemons.states)
+        sources = (self._selection, self._inventory, self._grants, self._daemons.states, self._joined)
         async with asyncio.TaskGroup() as group:
             async for _ in changes(*sources, every=lambda: AGAIN_SECONDS):
                 if self._inventory.value.generation and self._inventory.value.problem is None:
@@ -104,18 +107,28 @@ class MpsShares:
             self._refused[gpu] = str(error)
             return
         before = self._joins.get(gpu)
-        if before is None or before[0] != wanted or (before[1].done() and gpu not in self.edits):
+        if before is None or before[0] != wanted or (before[1].done() and self._is_worth_a_try(gpu)):
             self._joins[gpu] = wanted, group.create_task(self._join(gpu, wanted), name=f"MPS shares of {gpu}")
+
+    def _is_worth_a_try(self, gpu: GpuUuid) -> bool:
+        """Whether to join again what could not be joined: the daemon goes on trying by itself, in its own time."""
+        if gpu not in self._failed:
+            return False
+        state, (_, since) = self._state_of(gpu), self._failed[gpu]
+        return (state is not None and state.phase is Phase.READY) or time.monotonic() > since + AGAIN_SECONDS
 
     async def _join(self, gpu: GpuUuid, wanted: Wanted) -> None:
         try:
             self.edits[gpu] = await self._daemons.join(user_of(gpu), wanted)
+            self._failed.pop(gpu, None)
         except (MpsError, StateError) as error:
             self.edits.pop(gpu, None)
-            self._refused[gpu] = str(error)
+            self._failed[gpu] = str(error), time.monotonic()
+        self._joined.set(self._joined.value + 1)
 
     async def _leave(self, gpu: GpuUuid) -> None:
         self._joins.pop(gpu, None)
+        self._failed.pop(gpu, None)
         self.edits.pop(gpu, None)
         try:
             await self._daemons.leave(user_of(gpu))
@@ -124,12 +137,17 @@ class MpsShares:
                 log.warning("MPS daemon is not ended yet", gpu=gpu, reason=error)
 
     def _trouble_of(self, gpu: GpuUuid) -> str | None:
-        state = self._daemons.states.value.get(daemon_key((gpu,)))
+        state = self._state_of(gpu)
         if gpu in self._refused:
             return self._refused[gpu]
-        if state is None or state.phase is not Phase.READY or gpu not in self.edits:
-            return state.trouble if state is not None and state.trouble else "its MPS daemon does not answer yet"
-        return None
+        if state is not None and state.phase is Phase.READY and gpu in self.edits:
+            return None
+        if state is not None and state.trouble:
+            return state.trouble
+        return self._failed[gpu][0] if gpu in self._failed else "its MPS daemon does not answer yet"
+
+    def _state_of(self, gpu: GpuUuid) -> State | None:
+        return self._daemons.states.value.get(daemon_key((gpu,)))
 
     def _shared(self) -> dict[GpuUuid, Shared]:
         if not any(rule.strategy == Strategy.MPS.value for rule in self._selection.value.sharing):

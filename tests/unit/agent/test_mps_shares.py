@@ -144,3 +144,28 @@ async def test_where_nothing_is_shared_by_mps_no_record_is_read_for_each_pod(
             await place.kubelet.admit(f"pod-{number}", RESOURCE, 1)
         await asyncio.sleep(0.2)
         assert reads == []
+
+
+async def test_an_agent_that_comes_after_another_offers_the_shares_of_daemons_that_run(place: Place) -> None:
+    settings = by_mps(place, "0", "1")
+    async with place.kubelet.running(), place.agent(settings):
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        before = {daemon(settings, uuid(place, number)) for number in (0, 1)}
+    async with sharing(place, settings):
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        assert {daemon(settings, uuid(place, number)) for number in (0, 1)} == before
+
+
+async def test_a_daemon_that_cannot_start_is_tried_in_its_own_time_and_its_reason_is_told(place: Place) -> None:
+    settings = by_mps(place, "0")
+    faults = settings.container_driver_root / FAULTS
+    faults.write_text('{"refuse": "no permission"}')
+    async with sharing(place, settings) as agent:
+        await place.kubelet.until(RESOURCE, allocatable=1)
+        async with asyncio.timeout(10):
+            async for offer in agent.plugins[RESOURCE].offer.watch():
+                troubles = {one.trouble for one in offer.devices if one.shared is not None}
+                if any("no permission" in str(trouble) for trouble in troubles):
+                    break
+        faults.write_text("{}")
+        await place.kubelet.until(RESOURCE, allocatable=5)
