@@ -31,15 +31,15 @@ class IntervalFile:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def read(self) -> dict[GpuUuid, Interval]:
-        """What was written; nothing where there is no file, or one that says nothing that can be understood."""
+    def read(self) -> dict[GpuUuid, Interval] | None:
+        """What was written; None where there is a file, and it says nothing that can be understood."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=dict[GpuUuid, Interval])
         except FileNotFoundError:
             return {}
         except (OSError, msgspec.DecodeError) as error:
-            log.error("time slices that an earlier agent has set are not known", file=self._path, reason=error)
-            return {}
+            log.error("what an earlier agent has set is not known: all are set anew", file=self._path, reason=error)
+            return None
 
     def write(self, intervals: Intervals) -> None:
         """Keep these. Raises StateError."""
@@ -64,6 +64,8 @@ class TimeSlices:
         self._file = file
         self._lane = lane
         self._noted: Intervals | None = None
+        # Of a file that tells nothing any GPU may have been in.
+        self._any = False
         self._configured: Intervals = {}
         self._in_force: dict[GpuUuid, Interval] = {}
         self._turns: defaultdict[GpuUuid, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -79,7 +81,8 @@ class TimeSlices:
         for gpu in self._in_force.keys() - set(present):
             del self._in_force[gpu]
         troubles, hopeless = {}, True
-        for gpu in sorted({*configured, *await self._notes()} & set(present) - set(claimed)):
+        noted = await self._notes()
+        for gpu in sorted({*configured, *(present if self._any else noted)} & set(present) - set(claimed)):
             if self._in_force.get(gpu) is not configured.get(gpu, Interval.DEFAULT):
                 try:
                     await self.restore(gpu)
@@ -126,7 +129,8 @@ class TimeSlices:
 
     async def _read(self) -> Intervals:
         if self._noted is None:
-            self._noted = await self._lane.run("read which time slices are set", self._file.read)
+            found = await self._lane.run("read which time slices are set", self._file.read)
+            self._noted, self._any = found or {}, found is None
         return self._noted
 
     async def _note(self, gpu: GpuUuid, interval: Interval) -> None:

@@ -229,13 +229,16 @@ class Daemon:
             raise MpsError(f"no daemon wrote {folders.pipe / PID_FILE}; see {folders.log}") from error
 
     async def _exclusive(self, record: Record) -> Record:
-        """Let nobody but the daemon's servers open the devices. What they were set to is on disk before."""
-        modes = self._host.modes
+        """Let nobody but the daemon's servers open the devices. What they were set to is on disk before.
+
+        Where there are folders of a daemon that no record tells of, that one has set what is found.
+        """
+        modes, lost = self._host.modes, self._host.folders(self.key, record).pipe.exists()
         for device in record.devices:
             with suppress(NotSupported):
                 now = await modes.compute_mode(device)
                 if device not in record.modes:
-                    record = await self._noted(device, now) or record
+                    record = await self._noted(device, ComputeMode.DEFAULT if lost else now) or record
                 if now is not ComputeMode.EXCLUSIVE_PROCESS:
                     await modes.set_compute_mode(device, ComputeMode.EXCLUSIVE_PROCESS)
         return record

@@ -6,6 +6,7 @@ lose nothing of each other.
 
 import fcntl
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -16,8 +17,11 @@ import msgspec
 from node_agent.errors import MpsImpossible, StateError
 from node_agent.hardware.provider import ComputeMode
 from node_agent.kit.files import remove, write_atomic
+from node_agent.kit.logs import Log, Steady
 from node_agent.sharing.mps.plan import DeviceUuid, Limits, Wanted, daemon_key
 from node_agent.sharing.mps.processes import Process
+
+log = Log(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,23 +46,33 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._damages: defaultdict[Path, Steady] = defaultdict(Steady)
 
     def all(self) -> dict[str, Record]:
-        """Every daemon by its key. What cannot be read is left out: see ``damaged``."""
-        found = {path.stem: self._read(path) for path in self._folder.glob("*.json")}
+        """Every daemon by its key, but those whose file is damaged: these must not keep the others from their work."""
+        found = {path.stem: self._legible(path) for path in self._folder.glob("*.json")}
         return {key: record for key, record in found.items() if record is not None}
+
+    def _legible(self, path: Path) -> Record | None:
+        try:
+            return self._read(path)
+        except StateError as error:
+            if self._damages[path].should_say(str(error)):
+                log.error("an MPS daemon is left as it is", reason=error)
+            return None
 
     def join(self, user: str, wanted: Wanted, *, own_shm: bool) -> Record:
         """Make somebody a user of the daemon of some devices, which may be none yet.
 
-        Raises MpsImpossible where another daemon has one of the devices, or this one is run in another way.
+        Raises MpsImpossible where another daemon has one of the devices, or this one is run in another way, and
+        StateError where its own file is damaged.
         """
         key = daemon_key(wanted.devices)
         with self._turn():
             known = self.all()
             _check_overlap(user, wanted, {name: record for name, record in known.items() if name != key})
             new = Record(devices=wanted.devices, multi_user=wanted.multi_user, own_shm=own_shm)
-            record = known.get(key, new)
+            record = self._read(self._folder / f"{key}.json") or new
             _check_agreement(user, wanted, record)
             _check_room(user, wanted, record)
             record = replace(record, users={**record.users, user: wanted.limits}, leaving=())

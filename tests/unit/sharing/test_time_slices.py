@@ -96,7 +96,18 @@ async def test_a_damaged_file_is_no_reason_to_stand_still(tmp_path: Path, driver
     (tmp_path / "slices.json").write_text("{")
     async with slices(tmp_path, driver) as one:
         await one.keep({A: SHORT}, BOTH, ())
-    assert driver.intervals == {A: SHORT}
+    assert driver.intervals[A] is SHORT
+
+
+async def test_what_a_damaged_file_may_have_named_is_undone_once(tmp_path: Path, driver: Driver) -> None:
+    async with slices(tmp_path, driver) as killed:
+        await killed.keep({A: SHORT, B: LONG}, BOTH, ())
+    (tmp_path / "slices.json").write_text("{")
+    driver.calls.clear()
+    async with slices(tmp_path, driver) as following:
+        for _ in range(2):
+            await following.keep({B: LONG}, BOTH, ())
+    assert driver.calls == [(A, DEFAULT), (B, LONG)]
 
 
 async def test_a_claim_goes_before_the_configuration_which_holds_again_afterwards(

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.errors import MpsError, MpsImpossible
+from node_agent.errors import MpsError, MpsImpossible, StateError
 from node_agent.hardware.provider import ComputeMode
 from node_agent.sharing.mps.daemon import Phase
-from node_agent.sharing.mps.plan import CLIENT_PIPE, Limits
+from node_agent.sharing.mps.plan import CLIENT_PIPE, Limits, daemon_key
 from node_agent.sharing.mps.processes import of_pipe
 from tests.unit.sharing.mps.conftest import GIB, MpsNode, until
 
@@ -354,3 +354,34 @@ async def test_the_mode_is_put_back_to_what_it_was(node: MpsNode) -> None:
         await daemons.join("a", node.wanted(0))
         await daemons.leave("a")
         assert node.mode(0) is EXCLUSIVE
+
+
+async def test_the_mode_that_a_daemon_has_set_whose_record_was_lost_does_not_stay(node: MpsNode) -> None:
+    async with node.agent() as daemons:
+        await daemons.join("a", node.wanted(0))
+        key = daemon_key([node.gpus[0]])
+    (node.folder / "state" / f"{key}.json").unlink()
+    async with node.agent() as daemons:
+        await daemons.join("b", node.wanted(0))
+        assert node.mode(0) is EXCLUSIVE
+        await daemons.leave("b")
+        assert node.mode(0) is DEFAULT
+
+
+async def test_a_damaged_record_keeps_no_other_daemon_from_its_work(node: MpsNode) -> None:
+    async with node.agent() as daemons:
+        await daemons.join("a", node.wanted(0))
+        await daemons.join("a", node.wanted(1))
+    damaged = node.folder / "state" / f"{daemon_key([node.gpus[0]])}.json"
+    content = damaged.read_bytes()
+    damaged.write_text("{")
+    async with node.agent() as daemons:
+        await until(daemons, Phase.READY)
+        with pytest.raises(StateError, match="remove it"):
+            await daemons.join("b", node.wanted(0))
+        await daemons.leave("a")
+        assert node.mode(1) is DEFAULT
+        assert node.mode(0) is EXCLUSIVE
+    damaged.write_bytes(content)
+    async with node.agent() as daemons:
+        await daemons.leave("a")

@@ -90,11 +90,22 @@ def test_changes_of_many_at_once_are_all_kept(records: Records) -> None:
     assert set(record.users) == set(map(str, range(20)))
 
 
-def test_a_file_that_is_no_record_is_named(records: Records, tmp_path: Path) -> None:
-    (tmp_path / "mps").mkdir()
-    (tmp_path / "mps" / "x.json").write_text('{"devices": 3}')
-    with pytest.raises(StateError, match=r"x\.json is not the record of an MPS daemon: .*; remove it"):
-        records.all()
+def test_a_damaged_file_costs_its_own_daemon_only(
+    records: Records, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for gpu in (A, B):
+        records.join("a", Wanted(devices=(gpu,)), own_shm=False)
+    damaged = tmp_path / "mps" / f"{daemon_key([A])}.json"
+    damaged.write_text('{"devices": 3}')
+    assert records.all().keys() == {daemon_key([B])}
+    what = rf"{damaged} is not the record of an MPS daemon: .*; remove it"
+    with pytest.raises(StateError, match=what):
+        records.join("b", Wanted(devices=(A,)), own_shm=False)
+    assert records.leave("a") == [daemon_key([B])]
+    assert damaged.read_text() == '{"devices": 3}'
+    assert caplog.messages == ["an MPS daemon is left as it is"]
+    damaged.unlink()
+    assert records.join("b", Wanted(devices=(A,)), own_shm=False).users.keys() == {"b"}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
