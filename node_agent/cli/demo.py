@@ -172,14 +172,14 @@ class Stage:
         self._out.print(f"  [green]all of it worked[/green], in {time.monotonic() - self._began:.1f} s")
 
     def how_to_go_on(self) -> None:
-        run_dir = self._settings.paths.run_dir
+        run_dir, gpu = self._settings.paths.run_dir, self._listed()[0].name
         # A clone's own environment is not on the path of another terminal.
         program = "node-agent" if shutil.which("node-agent") else Path(sys.executable).with_name("node-agent")
         self._out.print("\nServing until Ctrl-C. In another terminal:")
         for words in (
             f"status --socket {run_dir}/agent.sock",
-            f"simulate xid --gpu 2 --code 48 --socket {run_dir}/simulate.sock",
-            f"simulate restore-gpu --gpu 2 --socket {run_dir}/simulate.sock",
+            f"simulate xid --gpu {gpu} --code 48 --socket {run_dir}/simulate.sock",
+            f"simulate restore-gpu --gpu {gpu} --socket {run_dir}/simulate.sock",
         ):
             self._out.print(f"  {program} {words}", soft_wrap=True)
 

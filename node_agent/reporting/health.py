@@ -150,5 +150,6 @@ def found(document: HealthDocument, word: str) -> GpuHealth | None:
 def not_found(document: HealthDocument, word: str) -> str:
     """What to tell somebody who named a GPU that is not here."""
     names = [name for gpu in document.gpus for name in (gpu.name, gpu.uuid)]
-    near = get_close_matches(word, names, n=2) or [gpu.name for gpu in document.gpus]
-    return f"no GPU is called {word!r} here; there is {', '.join(near) or 'none'}"
+    if near := get_close_matches(word, names, n=2):
+        return f"no GPU is called {word!r} here; did you mean {' or '.join(near)}?"
+    return f"no GPU is called {word!r} here; there is {', '.join(gpu.name for gpu in document.gpus) or 'none'}"

@@ -7,7 +7,8 @@ the agent's socket only: over TCP anybody may ask.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from urllib.parse import parse_qsl
@@ -92,16 +93,32 @@ class Clearing:
         self._clear = clear
 
     async def __call__(self, request: Request) -> Response:
-        asked, document = dict(parse_qsl(request.query)), self._view.document
+        asked, document = dict(parse_qsl(request.query, keep_blank_values=True)), self._view.document
+        # What is not understood must not widen what is closed.
+        if wrong := next((f"{key}: {_wanted(key)}" for key, text in asked.items() if not _is_sound(key, text)), None):
+            return Response(status=400, body=f"{wrong}\n".encode())
         word, reason, code = asked.get("gpu", ""), asked.get("cause"), asked.get("xid")
         gpu = found(document, word)
         if gpu is None:
             return Response(status=404, body=f"{not_found(document, word)}\n".encode())
-        try:
-            cleared = self._clear(GpuUuid(gpu.uuid), Reason(reason) if reason else None, int(code) if code else None)
-        except ValueError as error:
-            return Response(status=400, body=f"{error}; the causes are {', '.join(Reason)}\n".encode())
+        cleared = self._clear(GpuUuid(gpu.uuid), Reason(reason) if reason else None, int(code) if code else None)
         return Response(body=msgspec.json.encode([cause_status(cause) for cause in cleared]), content_type=JSON)
+
+
+# What may be asked: how to tell whether a text means something, and what does.
+_ASKED: Mapping[str, tuple[Callable[[str], object], str]] = {
+    "gpu": (lambda text: True, ""),
+    "cause": (lambda text: text in set(Reason), f"expected {', '.join(Reason)}"),
+    "xid": (re.compile("[0-9]{1,9}").fullmatch, "expected the number of an Xid"),
+}
+
+
+def _is_sound(key: str, text: str) -> bool:
+    return key in _ASKED and bool(_ASKED[key][0](text))
+
+
+def _wanted(key: str) -> str:
+    return _ASKED[key][1] if key in _ASKED else f"unknown; there is {', '.join(_ASKED)}"
 
 
 def _setting(where: Path | tuple[str, int]) -> str:

@@ -186,7 +186,7 @@ def test_clearing_what_is_not_open_says_so(run: Run, socket: Path, agent: Ward) 
 def test_a_gpu_that_is_not_there_is_answered_with_the_nearest(run: Run, socket: Path, agent: Ward) -> None:
     outcome = run("health", "clear", "gpu1", "--socket", socket)
     assert outcome.code == 1
-    assert outcome.err == "node-agent: no GPU is called 'gpu1' here; there is gpu-1, gpu-2\n"
+    assert outcome.err == "node-agent: no GPU is called 'gpu1' here; did you mean gpu-1 or gpu-2?\n"
 
 
 def test_a_reason_that_there_is_not_is_refused_with_all_that_there_are(run: Run, socket: Path) -> None:

@@ -192,15 +192,24 @@ async def test_the_causes_that_are_meant_are_cleared_and_told(
 
 async def test_a_gpu_that_is_not_there_is_not_cleared(server: Path) -> None:
     code, body = await clear(server, "gpu=gpu-9")
-    assert (code, body) == (404, "no GPU is called 'gpu-9' here; there is gpu-1, gpu-0\n")
+    assert (code, body) == (404, "no GPU is called 'gpu-9' here; did you mean gpu-1 or gpu-0?\n")
 
 
-@pytest.mark.parametrize("query", ["gpu=gpu-0&cause=xids", "gpu=gpu-0&xid=many"])
-async def test_what_is_no_cause_is_refused_with_those_that_there_are(server: Path, ward: Ward, query: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("gpu=gpu-0&cause=xids", "cause: expected xid, gpu-lost, "),
+        ("gpu=gpu-0&cause=", "cause: expected xid, "),
+        ("gpu=gpu-0&xid=many", "xid: expected the number of an Xid"),
+        ("gpu=gpu-0&xid=", "xid: expected the number of an Xid"),
+        ("gpu=gpu-0&xids=79", "xids: unknown; there is gpu, cause, xid"),
+    ],
+)
+async def test_what_is_not_understood_clears_nothing(server: Path, ward: Ward, query: str, said: str) -> None:
     ward.ail(0, xid())
     code, body = await clear(server, query)
     assert code == 400
-    assert "the causes are xid, gpu-lost, " in body
+    assert body.startswith(said)
     assert ward.view.document.gpus[0].causes
 
 
