@@ -31,8 +31,8 @@ class MpsShares:
 
     ``troubles`` tells of each such GPU what keeps its daemon from its work, None where it answers; ``edits`` what a
     container needs that gets a share of it. A daemon stays as long as pods hold shares of its GPU, whatever the
-    configuration says by then. ``known`` is set once the ledger has all that pods hold: before that no daemon is
-    started anew, since nobody but its clients could open the GPU.
+    configuration says by then, and ``troubles`` has that GPU until it has ended. ``known`` is set once the ledger
+    has all that pods hold: before that no daemon is started anew, since nobody but its clients could open the GPU.
     """
 
     def __init__(
@@ -89,11 +89,9 @@ class MpsShares:
         for gpu, how in shared.items():
             self._keep(gpu, how, group, running=user_of(gpu) in users)
         held = {gpu for grant in self._limits() for hold in grant.holds for gpu in hold.gpus}
-        for user in sorted(user for user in users if user.startswith(_USER)):
-            gpu = GpuUuid(user.removeprefix(_USER))
-            if gpu not in shared and gpu not in held:
-                await self._leave(gpu)
-        self.troubles.set({gpu: self._trouble_of(gpu) for gpu in shared})
+        ending = {GpuUuid(user.removeprefix(_USER)) for user in users if user.startswith(_USER)} - shared.keys()
+        ended = {gpu for gpu in sorted(ending - held) if await self._leave(gpu)}
+        self.troubles.set({gpu: self._trouble_of(gpu) for gpu in [*shared, *sorted(ending - ended)]})
 
     def _keep(self, gpu: GpuUuid, how: Shared, group: asyncio.TaskGroup, *, running: bool) -> None:
         """Have a daemon join that is wanted and is not there yet, or is wanted otherwise by now."""
@@ -118,15 +116,24 @@ class MpsShares:
         return (state is not None and state.phase is Phase.READY) or time.monotonic() > since + AGAIN_SECONDS
 
     async def _join(self, gpu: GpuUuid, wanted: Wanted) -> None:
+        edits, failed = None, None
         try:
-            self.edits[gpu] = await self._daemons.join(user_of(gpu), wanted)
-            self._failed.pop(gpu, None)
+            edits = await self._daemons.join(user_of(gpu), wanted)
         except (MpsError, StateError) as error:
-            self.edits.pop(gpu, None)
-            self._failed[gpu] = str(error), time.monotonic()
+            failed = str(error), time.monotonic()
+        # Of one that was overtaken by another rule, or by none, nothing counts.
+        if self._joins.get(gpu, (None,))[0] != wanted:
+            return
+        self.edits.pop(gpu, None)
+        self._failed.pop(gpu, None)
+        if edits is not None:
+            self.edits[gpu] = edits
+        if failed is not None:
+            self._failed[gpu] = failed
         self._joined.set(self._joined.value + 1)
 
-    async def _leave(self, gpu: GpuUuid) -> None:
+    async def _leave(self, gpu: GpuUuid) -> bool:
+        """End a daemon that nobody needs any more; True where it has ended."""
         self._joins.pop(gpu, None)
         self._failed.pop(gpu, None)
         self.edits.pop(gpu, None)
@@ -135,6 +142,8 @@ class MpsShares:
         except (MpsError, StateError) as error:
             if self._trouble.should_say(str(error)):
                 log.warning("MPS daemon is not ended yet", gpu=gpu, reason=error)
+            return False
+        return True
 
     def _trouble_of(self, gpu: GpuUuid) -> str | None:
         state = self._state_of(gpu)

@@ -4,6 +4,7 @@ A GPU may be offered in another form than before while pods hold devices of the 
 long as they are held, fit to be used, and each takes the place of one of the new devices. So no pod loses anything,
 what the scheduler counts as free is free, and the GPU never has more users than it is offered for, unless it had more
 before. A GPU as a whole, or under an MPS daemon, cannot be had beside others: it waits until all of them are gone.
+And while an MPS daemon is left that serves them, nobody but its clients can open the GPU: nothing else of it is fit.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -46,22 +47,28 @@ def listing(
     *,
     former: Former,
     trouble: Callable[[GpuUuid], str | None],
+    served: Collection[GpuUuid] = (),
 ) -> tuple[OfferedDevice, ...]:
-    """What a resource lists of these GPUs; ``trouble`` says why nothing of a GPU must be given out."""
+    """What a resource lists of these GPUs; ``trouble`` says why nothing of a GPU must be given out.
+
+    ``served`` are those that an MPS daemon still serves although they are not shared by MPS any more.
+    """
     return tuple(
         device
         for gpu in gpus
         if (form := forms.get(gpu.uuid)) is not None and form.resource == resource
-        for device in _of_gpu(gpu, form, former.get(gpu.uuid, ()), trouble(gpu.uuid))
+        for device in _of_gpu(gpu, form, former.get(gpu.uuid, ()), trouble(gpu.uuid), served=gpu.uuid in served)
     )
 
 
-def _of_gpu(gpu: Gpu, form: Form, held: Collection[Held], trouble: str | None) -> list[OfferedDevice]:
+def _of_gpu(gpu: Gpu, form: Form, held: Collection[Held], trouble: str | None, *, served: bool) -> list[OfferedDevice]:
     kept = {one.device for one in held if one.is_of(form)}
     others = sorted(one for one in held if not one.is_of(form))
     fresh = [name for name in form.names if name not in kept]
-    fit = kept.union(fresh[: max(_places(form, others) - len(kept), 0)])
-    waits = f"waits until pods have given back {', '.join(map(str, others))}"
+    places = 0 if served else _places(form, others)
+    fit = kept.union(fresh[: max(places - len(kept), 0)])
+    users = sorted(held) if served else others
+    waits = f"waits until pods have given back {', '.join(map(str, users))}" if users else "its MPS daemon is ending"
     devices = [_device(gpu, form, name, trouble or (None if name in fit else waits)) for name in form.names]
     stay = [one.device for one in others if one.resource == form.resource]
     return devices + [_device(gpu, form, name, trouble, gone=True) for name in stay]
@@ -91,8 +98,8 @@ def _device(gpu: Gpu, form: Form, name: str, trouble: str | None, *, gone: bool 
     )
 
 
-def former_devices(grants: Iterable[Grant], forms: Mapping[GpuUuid, Form]) -> Former:
-    """What pods hold of those GPUs that are offered in another form than what some of them hold."""
+def former_devices(grants: Iterable[Grant], forms: Mapping[GpuUuid, Form], served: Collection[GpuUuid] = ()) -> Former:
+    """What pods hold of those GPUs that are offered in another form than what some of them hold, or are ``served``."""
     held: dict[GpuUuid, set[Held]] = {}
     for grant in grants:
         for hold in grant.holds if grant.holder.door is Door.LIMIT else ():
@@ -101,5 +108,5 @@ def former_devices(grants: Iterable[Grant], forms: Mapping[GpuUuid, Form]) -> Fo
     return {
         gpu: frozenset(devices)
         for gpu, devices in held.items()
-        if gpu in forms and not all(one.is_of(forms[gpu]) for one in devices)
+        if gpu in forms and (gpu in served or not all(one.is_of(forms[gpu]) for one in devices))
     }

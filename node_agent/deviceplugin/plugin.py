@@ -33,8 +33,8 @@ class DevicePlugin:
     ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way. ``held`` is
     asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what a claim
     holds is withdrawn here, and what pods hold of another form of a GPU takes its place; ``take`` puts there what a pod
-    gets. ``daemons`` tells of GPUs that are shared by MPS what keeps their daemon from its work, None where it answers.
-    ``trouble`` says why there is no list.
+    gets. ``daemons`` tells of GPUs that are shared by MPS what keeps their daemon from its work, None where it answers;
+    also of those that are shared so no more, until it has ended. ``trouble`` says why there is no list.
     """
 
     def __init__(
@@ -87,14 +87,15 @@ class DevicePlugin:
             if formed_of != (formed_of := (inventory, selection)):
                 self._forms = selection.forms(inventory)
                 fits = self._fits()
-            former = former_devices(self._grants.value.values(), self._forms) if fits else {}
+            served = self._served
+            former = former_devices(self._grants.value.values(), self._forms, served) if fits else {}
             reachable, claimed = self._cdi.value.gpus if self._cdi is not None else None, self._claimed()
             # Each pod that is given a device changes the grants, but that alone changes nothing in the list.
             if seen == (seen := (formed_of, former, claimed, reachable, self._health.value, self._daemons.value)):
                 continue
             troubles = self._troubles(claimed, reachable)
             gpus, resource = inventory.gpus if fits else (), self.offer.value.resource
-            self._offer(listing(resource, gpus, self._forms, former=former, trouble=troubles.get))
+            self._offer(listing(resource, gpus, self._forms, former=former, trouble=troubles.get, served=served))
 
     def _fits(self) -> bool:
         """Whether the kubelet takes a list of what there is to offer."""
@@ -117,8 +118,13 @@ class DevicePlugin:
             if (trouble := trouble_of(gpu, self._health.value, claimed, reachable) or self._without_daemon(form))
         }
 
+    @property
+    def _served(self) -> frozenset[GpuUuid]:
+        """The GPUs that are not shared by MPS any more, and whose daemon has not ended yet."""
+        return frozenset(gpu for gpu in self._daemons.value if gpu in self._forms and not _by_mps(self._forms[gpu]))
+
     def _without_daemon(self, form: Form) -> str | None:
-        if form.shared is None or form.shared.strategy is not Strategy.MPS:
+        if not _by_mps(form):
             return None
         return self._daemons.value.get(form.gpu, "its MPS daemon has not been started")
 
@@ -175,6 +181,10 @@ class DevicePlugin:
                     log.warning("devices that are gone stay listed", resource=self.offer.value.resource, reason=error)
                 continue
             self.offer.set(forget(self.offer.value, held))
+
+
+def _by_mps(form: Form) -> bool:
+    return form.shared is not None and form.shared.strategy is Strategy.MPS
 
 
 def _say_what_changed(before: Offer, after: Offer) -> None:

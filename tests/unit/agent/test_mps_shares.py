@@ -125,6 +125,45 @@ async def test_a_rule_that_the_gpu_cannot_serve_costs_that_gpu_and_says_why(plac
         assert mode(place, 0) == 0
 
 
+@pytest.mark.parametrize("rules", [(SharingRule(strategy="time-slicing", shares=4),), ()], ids=["shares", "whole"])
+async def test_what_only_clients_of_a_daemon_can_open_is_given_to_nobody_else(
+    place: Place, rules: tuple[SharingRule, ...]
+) -> None:
+    settings = replace(by_mps(place, "0"), exclude=tuple(map(str, range(1, 8))))
+    async with sharing(place, settings) as agent:
+        await place.kubelet.until(RESOURCE, allocatable=4)
+        (held,), _ = await place.kubelet.admit("a", RESOURCE, 1)
+        await agent.live.apply(replace(settings, sharing=Sharing(rules=rules)), agent.keeper.inventory.value)
+        view = await place.kubelet.until(RESOURCE, allocatable=1)
+        assert view.healthy == {held}
+        assert mode(place, 0) == 3
+        troubles = {one.trouble for one in agent.plugins[RESOURCE].offer.value.devices}
+        assert f"waits until pods have given back {RESOURCE}/{held}" in troubles
+        place.kubelet.release("a")
+        await agent.ledger.release(f"{RESOURCE}/{held}")
+        async with asyncio.timeout(10):
+            async for _ in place.kubelet.resources.watch():
+                if place.kubelet.view(RESOURCE).healthy - {held}:
+                    break
+        assert mode(place, 0) == 0
+
+
+async def test_of_two_rules_in_a_row_the_last_one_counts(place: Place) -> None:
+    settings = replace(by_mps(place, "0"), exclude=tuple(map(str, range(1, 8))))
+    faults = settings.container_driver_root / FAULTS
+    faults.write_text('{"ready_after": -1}')
+    async with sharing(place, settings) as agent:
+        await started(settings, uuid(place, 0))
+        two = replace(settings, sharing=by_mps(place, "0", shares=2).sharing)
+        await agent.live.apply(two, agent.keeper.inventory.value)
+        await asyncio.sleep(0.3)
+        faults.write_text("{}")
+        os.kill(daemon(settings, uuid(place, 0)), signal.SIGKILL)
+        await place.kubelet.until(RESOURCE, allocatable=2)
+        _, container = await place.kubelet.admit("a", RESOURCE, 1)
+        assert container.envs["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] == "50"
+
+
 async def test_where_nothing_is_shared_by_mps_no_record_is_read_for_each_pod(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

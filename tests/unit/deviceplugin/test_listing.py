@@ -38,12 +38,16 @@ def pods(*held: str) -> list[Grant]:
 
 
 def listed(
-    selection: Selection, *held: str, resource: str = RESOURCE, inventory: Inventory | None = None
+    selection: Selection,
+    *held: str,
+    resource: str = RESOURCE,
+    inventory: Inventory | None = None,
+    served: tuple[GpuUuid, ...] = (),
 ) -> tuple[OfferedDevice, ...]:
     inventory = inventory or node(1)
     forms = selection.forms(inventory)
-    former = former_devices(pods(*held), forms)
-    return listing(resource, inventory.gpus, forms, former=former, trouble=lambda _: None)
+    former = former_devices(pods(*held), forms, served)
+    return listing(resource, inventory.gpus, forms, former=former, trouble=lambda _: None, served=served)
 
 
 def healthy(devices: Iterable[OfferedDevice]) -> list[str]:
@@ -84,6 +88,16 @@ def test_a_gpu_in_mig_mode_is_neither_whole_nor_shared() -> None:
     assert listed(WHOLE, inventory=cut) == listed(sharing(FOUR), inventory=cut) == ()
     pending = Inventory(generation=1, gpus=(replace(gpu(0), partition_mode=PartitionMode.ENABLE_PENDING),))
     assert healthy(listed(WHOLE, inventory=pending)) == ["GPU-0"]
+
+
+def test_while_an_mps_daemon_is_left_its_clients_keep_their_shares_and_nobody_gets_another() -> None:
+    inventory, left = node(2), GpuUuid("GPU-0")
+    devices = listed(sharing(FOUR), f"{RESOURCE}/GPU-0::1", inventory=inventory, served=(left,))
+    assert healthy(devices) == ["GPU-0::1", *(f"GPU-1::{k}" for k in range(4))]
+    assert set(waiting(devices).values()) == {f"waits until pods have given back {RESOURCE}/GPU-0::1"}
+    ending = listed(WHOLE, inventory=inventory, served=(left,))
+    assert waiting(ending) == {"GPU-0": "its MPS daemon is ending"}
+    assert healthy(ending) == ["GPU-1"]
 
 
 def test_a_trouble_of_the_gpu_is_one_of_all_its_shares() -> None:
