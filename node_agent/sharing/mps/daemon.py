@@ -7,7 +7,7 @@ after one that was killed goes on from there, and a daemon that runs is kept wit
 import asyncio
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from node_agent.errors import DeviceLost, MpsError, MpsImpossible, NodeAgentError, NotSupported
+from node_agent.errors import DeviceLost, MpsError, MpsImpossible, NodeAgentError, NotSupported, StateError
 from node_agent.hardware.provider import ComputeMode, Modes
+from node_agent.kit.alone import alone
 from node_agent.kit.backoff import pauses
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
@@ -148,15 +149,29 @@ class Daemon:
         self._woken.clear()
         record = await self._record(lambda record: record)
         if record is None or not record.users:
-            await self._end(record)
+            await self._alone(self._end)
             return
         self.state.set(replace(self.state.value, devices=record.devices))
         process = record.process if record.process is not None and record.process.running else None
         if process is None and self.state.value.phase is Phase.READY:
             raise MpsError(f"the MPS daemon of {', '.join(record.devices)} has died, see {self._log}")
-        process = process or await self._start(record)
+        if process is None:
+            await self._alone(self._start)
+            return
         async with running(ended(process)) as end:
             await self._serve(record, end, waiting)
+
+    async def _alone(self, work: Callable[[Record], Awaitable[None]]) -> None:
+        """Start or end the daemon while no other agent of the node does, by what is on record then."""
+        try:
+            async with alone(self._host.records.lock_of(self.key), every=0.1):
+                record = await self._record(lambda record: record)
+                if record is None:
+                    self._say(Phase.GONE)
+                else:
+                    await work(record)
+        except OSError as error:
+            raise StateError(f"the MPS daemon {self.key} cannot be kept to one agent: {error}") from error
 
     async def _serve(
         self, record: Record, end: "asyncio.Task[None]", waiting: Iterable["asyncio.Future[Phase]"]
@@ -206,7 +221,9 @@ class Daemon:
             commands += server_commands(server, record.devices, limits)
         await control.ask(*commands)
 
-    async def _start(self, record: Record) -> Process:
+    async def _start(self, record: Record) -> None:
+        if not record.users or (record.process is not None and record.process.running):
+            return  # another agent was quicker
         folders, control = self._host.folders(self.key, record), self._control(record)
         await self._end_left_overs(folders)
         record = await self._exclusive(record)
@@ -215,7 +232,6 @@ class Daemon:
         process = await self._started(folders)
         await self._record(partial(replace, process=process))
         log.info("MPS daemon started", daemon=self.key, devices=record.devices, pid=process.pid)
-        return process
 
     async def _started(self, folders: Folders) -> Process:
         try:
@@ -246,20 +262,20 @@ class Daemon:
     async def _noted(self, device: DeviceUuid, mode: ComputeMode) -> Record | None:
         return await self._record(lambda record: replace(record, modes={**record.modes, device: mode}))
 
-    async def _end(self, record: Record | None) -> None:
+    async def _end(self, record: Record) -> None:
         """End the daemon, put the modes back, remove the folders, and only then the record."""
-        if record is not None:
-            await self._stop(record)
-            for device, mode in record.modes.items():
-                # One that is gone comes back as the driver makes it; a pod must not wait for that.
-                with suppress(DeviceLost, NotSupported):
-                    await self._host.modes.set_compute_mode(device, mode)
-            folders = self._host.folders(self.key, record)
-            await self._blocking("remove the folders of an MPS daemon", partial(place.remove, folders))
-            if not await self._blocking("forget an MPS daemon", partial(self._host.records.forget, self.key)):
-                return  # somebody came meanwhile: begin again
+        if record.users:
+            return  # somebody came meanwhile
+        await self._stop(record)
+        for device, mode in record.modes.items():
+            # One that is gone comes back as the driver makes it; a pod must not wait for that.
+            with suppress(DeviceLost, NotSupported):
+                await self._host.modes.set_compute_mode(device, mode)
+        folders = self._host.folders(self.key, record)
+        await self._blocking("remove the folders of an MPS daemon", partial(place.remove, folders))
+        if await self._blocking("forget an MPS daemon", partial(self._host.records.forget, self.key)):
             log.info("MPS daemon ended", daemon=self.key, devices=record.devices)
-        self._say(Phase.GONE)
+            self._say(Phase.GONE)
 
     async def _stop(self, record: Record) -> None:
         """Tell it to quit, and end what does not."""

@@ -48,6 +48,10 @@ class Records:
         self._folder = folder
         self._damages: defaultdict[Path, Steady] = defaultdict(Steady)
 
+    def lock_of(self, key: str) -> Path:
+        """The file whose lock an agent has while it starts or ends a daemon. It stays: a lock goes with its file."""
+        return self._folder / f"{key}.lock"
+
     def all(self) -> dict[str, Record]:
         """Every daemon by its key, but those whose file is damaged: these must not keep the others from their work."""
         found = {path.stem: self._legible(path) for path in self._folder.glob("*.json")}

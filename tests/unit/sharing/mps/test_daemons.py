@@ -385,3 +385,35 @@ async def test_a_damaged_record_keeps_no_other_daemon_from_its_work(node: MpsNod
     damaged.write_bytes(content)
     async with node.agent() as daemons:
         await daemons.leave("a")
+
+
+async def test_two_agents_at_once_keep_one_daemon_and_either_may_end_it(node: MpsNode) -> None:
+    async with node.agent() as first:
+        edits = await first.join("a", node.wanted(0))
+        before = node.pids(0)
+        async with node.agent() as second:
+            await until(second, Phase.READY)
+            assert await second.join("b", node.wanted(0)) == edits
+            assert node.pids(0) == before
+            await first.leave("a")
+            assert node.pids(0) == before
+            await second.leave("b")
+            assert node.mode(0) is DEFAULT
+            async for states in first.states.watch():
+                if not states:
+                    break
+            assert not node.pids(0)
+            assert not node.records.all()
+
+
+async def test_a_daemon_that_dies_beside_two_agents_is_started_once(node: MpsNode) -> None:
+    async with node.agent() as first, node.agent() as second:
+        await first.join("a", node.wanted(0))
+        await second.join("b", node.wanted(0))
+        os.kill(next(iter(node.pids(0))), signal.SIGKILL)
+        await until(first, Phase.DOWN)
+        await until(first, Phase.READY)
+        await until(second, Phase.READY)
+        assert len(node.pids(0)) == 1
+        await first.leave("a")
+        await second.leave("b")
