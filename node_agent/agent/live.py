@@ -8,9 +8,10 @@ from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.deviceplugin.servicer import check_size
 from node_agent.dra.slices import PoolSettings
 from node_agent.kit.latest import Latest
-from node_agent.model.gpu import Gpu
+from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.model.naming import named
+from node_agent.sharing.shares import Strategy
 from node_agent.topology.preferred import Policy
 
 # By then the kubelet has read a list that was sent to it.
@@ -59,14 +60,14 @@ def selection_of(settings: Settings) -> Selection:
 def pool_of(settings: Settings) -> PoolSettings:
     selection, shareable = selection_of(settings), settings.shareable
 
-    def offers(gpu: Gpu) -> bool:
+    def offered(inventory: Inventory) -> set[GpuUuid]:
         """No claim can have a GPU that only clients of an MPS daemon can open."""
-        name = selection.resource_of(gpu)
-        rules = (one for one in settings.sharing.rules if one.of in (None, name) and named(one.devices, gpu))
-        return name is not None and next((one.strategy for one in rules), None) != "mps"
+        shared = selection.shares(inventory).gpus
+        by_mps = {gpu for gpu, how in shared.items() if how.strategy is Strategy.MPS}
+        return {gpu.uuid for gpu in inventory.gpus if selection.resource_of(gpu) is not None} - by_mps
 
     return PoolSettings(
         groups=settings.dra_groups,
-        offers=offers,
+        offered=offered,
         shares=lambda gpu: named(shareable, gpu),
     )

@@ -52,11 +52,11 @@ COUNTERS_PER_SET = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolSettings:
-    """``groups`` publishes groups, too. ``offers`` says which GPUs are published, ``shares`` which ones several claims
-    may have at once."""
+    """``groups`` publishes groups, too. ``offered`` says which GPUs of a node are published, ``shares`` which ones
+    several claims may have at once."""
 
     groups: bool = False
-    offers: Callable[[Gpu], bool] = lambda gpu: True
+    offered: Callable[[Inventory], Collection[GpuUuid]] = lambda inventory: inventory.by_uuid
     shares: Callable[[Gpu], bool] = lambda gpu: False
 
 
@@ -116,7 +116,8 @@ def remembered(before: Inventory, now: Inventory) -> Inventory:
 
 def laid_out(inventory: Inventory, settings: PoolSettings) -> Layout:
     """The devices of a node; takes some milliseconds on a large one. A GPU in MIG mode cannot be given out whole."""
-    offered = [gpu for gpu in inventory.gpus if settings.offers(gpu) and not _partitioned(gpu)]
+    chosen = settings.offered(inventory)
+    offered = [gpu for gpu in inventory.gpus if gpu.uuid in chosen and not _partitioned(gpu)]
     part = replace(inventory, gpus=tuple(offered), links=inventory.links.among(gpu.uuid for gpu in offered))
     order, nvlink = topology_order(part), nvlink_facts(inventory)
     whole = {gpu.uuid: _gpu(gpu, gpu_attributes(gpu, inventory.driver, nvlink), settings.shares(gpu)) for gpu in order}

@@ -90,7 +90,7 @@ def _meant(rule: SharingRule, inventory: Inventory, offered: Mapping[GpuUuid, st
         if gpu.uuid in offered and rule.of in (None, offered[gpu.uuid]) and named(rule.devices, gpu)
     ]
     # One that cannot be read at the moment keeps its place: another one must not be shared in its stead.
-    places = sorted([*(gpu.index for gpu in gpus), *(missing.index for missing in inventory.missing)])
+    places = sorted({*(gpu.index for gpu in gpus), *(missing.index for missing in inventory.missing)})
     first = set(places[: rule.first])
     yield from (gpu.uuid for gpu in gpus if gpu.index in first)
 

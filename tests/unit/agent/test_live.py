@@ -8,9 +8,11 @@ from dataclasses import replace
 import pytest
 
 from node_agent.agent.agent import Agent
+from node_agent.agent.live import pool_of
 from node_agent.config.settings import Rename, Settings, Sharing, SharingRule
 from node_agent.errors import ConfigError
 from node_agent.kit.tasks import running
+from tests.fakes.nodes import inventory_of
 from tests.unit.agent.conftest import Place
 
 RESOURCE, RENAMED = "nvidia.com/gpu", "nvidia.com/h200"
@@ -108,6 +110,15 @@ async def test_a_gpu_that_moves_to_another_name_waits_for_the_pod_that_holds_it(
         place.kubelet.release("pod")
         await agent.ledger.release(f"{RENAMED}/{held}")
         await place.kubelet.until(RESOURCE, allocatable=8)
+
+
+def test_claims_can_have_all_gpus_but_those_that_are_left_out_or_shared_by_mps(place: Place) -> None:
+    node = inventory_of("h200-8")
+    by_index = {gpu.index: gpu.uuid for gpu in node.gpus}
+    two = SharingRule(strategy="mps", shares=4, first=2, of=RESOURCE)
+    turns = SharingRule(strategy="time-slicing", shares=4, devices=("0",))
+    settings = replace(place.settings(), exclude=("7",), sharing=Sharing(rules=(turns, two)))
+    assert pool_of(settings).offered(node) == {by_index[number] for number in (0, 2, 3, 4, 5, 6)}
 
 
 async def test_nothing_is_sent_where_nothing_changed(place: Place) -> None:

@@ -90,7 +90,7 @@ async def test_settings_that_change_are_followed() -> None:
         assert len((await world.until(lambda pool: True)).devices) == 8
         world.settings.set(PoolSettings(groups=True))
         await world.until(lambda pool: len(pool.devices) == 15)
-        world.settings.set(PoolSettings(offers=lambda gpu: gpu.index != 2))
+        world.settings.set(PoolSettings(offered=lambda node: {gpu.uuid for gpu in node.gpus if gpu.index != 2}))
         pool = await world.until(lambda pool: len(pool.devices) == 7)
         assert "gpu-2" not in pool.devices
 

@@ -79,6 +79,11 @@ def test_no_other_gpu_takes_the_place_of_one_that_cannot_be_read() -> None:
     assert list(shared(replace(FOUR, first=2), node=rest)) == [1]
 
 
+def test_one_that_cannot_be_read_and_is_remembered_has_one_place() -> None:
+    remembered = replace(NODE, missing=(MissingGpu(index=0, reason="lost", uuid=uuid(0)),))
+    assert list(shared(replace(FOUR, first=2), node=remembered)) == [0, 1]
+
+
 def test_of_several_rules_that_mean_a_gpu_the_first_one_holds() -> None:
     assert replicas(replace(MPS, devices=("0",)), FOUR) == {0: 10, 1: 4, 2: 4, 3: 4}
 
