@@ -136,7 +136,7 @@ class Reloader:
         changed = settings != running
         if changed:
             await self._live.apply(settings, self._inventory.value)
-            logs.set_level(settings.log.level)
+            logs.change(settings.log.level, settings.log.form)
         if before.trouble is not None or changed or waiting != before.after_restart:
             log.info("configuration in force", source=_source(found), changed=changed, after_restart=waiting)
             tell_notices(found)

@@ -70,9 +70,12 @@ class Sources:
     def identity(self) -> Hashable:
         """Another one when what would be read may be another: the files' identities, without reading them."""
         files = [self.file] if self.file else []
-        if self.named is not None:
-            files += self.named.watched
-        return tuple((path, identity(path)) for path in files)
+        try:
+            if self.named is not None:
+                files += self.named.watched
+            return tuple((path, identity(path)) for path in files)
+        except OSError as error:
+            return str(error)  # whoever reads the files is told why that cannot be done
 
     @property
     def has_documents(self) -> bool:

@@ -35,5 +35,6 @@ async def readings(sources: Sources, label: Latest[str | None]) -> AsyncIterator
             found = error
         # What was swapped in the meantime is read at the next look.
         if (sources.identity(), label.value) == seen:
-            read = None if isinstance(found, ConfigError) and isinstance(found.__cause__, OSError) else seen
+            seen = None if isinstance(found, ConfigError) and isinstance(found.__cause__, OSError) else seen
+            read = seen
             yield found

@@ -9,6 +9,7 @@ import logging
 import re
 import sys
 import time
+from collections.abc import Mapping
 from typing import IO, Any
 
 FACTS = "facts"
@@ -96,6 +97,9 @@ class _Json(logging.Formatter):
         return json.dumps(line, default=_plain)
 
 
+_FORMS: Mapping[str, type[logging.Formatter]] = {"text": _Text, "json": _Json}
+
+
 def _timestamp(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
 
@@ -124,11 +128,14 @@ def configure(level: str = "info", form: str = "text", stream: IO[str] | None = 
     # No line shows these, and each line would ask for them.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     target = logging.StreamHandler(stream or sys.stderr)
-    target.setFormatter({"text": _Text, "json": _Json}[form]())
+    target.setFormatter(_FORMS[form]())
     logging.basicConfig(level=logging.WARNING, handlers=[target], force=True)
-    set_level(level)
+    change(level, form)
 
 
-def set_level(level: str) -> None:
-    """Say more or less from now on, of the agent's own lines."""
+def change(level: str, form: str) -> None:
+    """Say more or less from now on, of the agent's own lines, and say it in another form."""
     logging.getLogger("node_agent").setLevel(level.upper())
+    for target in logging.getLogger().handlers:
+        if isinstance(target.formatter, tuple(_FORMS.values())):
+            target.setFormatter(_FORMS[form]())

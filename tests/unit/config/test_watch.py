@@ -93,6 +93,18 @@ async def test_a_file_that_goes_and_comes_back_is_told_each_time(tmp_path: Path)
         assert await reader.level(len(reader.found)) == "debug"
 
 
+async def test_a_path_that_leads_nowhere_is_told_and_read_once_it_leads_somewhere(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.symlink_to(file)
+    async with reading(file=file) as reader:
+        assert "cannot be read: Too many levels of symbolic links" in str(await reader.until(1))
+        file.unlink()
+        file.write_text(LOUD)
+        while isinstance(reader.found[-1], ConfigError):
+            await reader.until(len(reader.found) + 1)
+        assert await reader.level(len(reader.found)) == "debug"
+
+
 async def test_what_cannot_be_read_for_want_of_a_descriptor_is_read_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,6 +124,16 @@ async def test_what_cannot_be_read_for_want_of_a_descriptor_is_read_later(
         while isinstance(reader.found[-1], ConfigError):
             await reader.until(len(reader.found) + 1)
         assert await reader.level(len(reader.found)) == "debug"
+
+
+async def test_a_file_that_stays_away_is_tried_at_each_look_and_no_more_often(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.3)
+    async with reading(file=tmp_path / "missing.yaml") as reader:
+        await reader.until(1)
+        await asyncio.sleep(1.0)
+        assert 2 <= len(reader.found) <= 5
 
 
 async def test_a_file_that_is_being_written_is_not_read_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

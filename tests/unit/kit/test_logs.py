@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.kit.logs import Log, Steady, configure
+from node_agent.kit.logs import Log, Steady, change, configure
 
 log = Log("node_agent.test")
 
@@ -189,3 +189,19 @@ def test_another_trouble_is_said_at_once_and_so_is_one_that_comes_back() -> None
     assert not steady.should_say("no GPUs")
     steady.clear()
     assert steady.should_say("no GPUs")
+
+
+def test_level_and_form_may_change_while_it_is_written() -> None:
+    stream = io.StringIO()
+    configure("warning", "text", stream)
+    foreign = logging.StreamHandler(io.StringIO())
+    logging.getLogger().addHandler(foreign)
+    log.info("unheard")
+    change("debug", "json")
+    log.debug("heard", gpu="gpu-2")
+    (line,) = stream.getvalue().splitlines()
+    assert (json.loads(line)["event"], json.loads(line)["gpu"]) == ("heard", "gpu-2")
+    change("info", "text")
+    log.info("in words")
+    assert after_time(stream.getvalue().splitlines()[1]) == "INFO in words"
+    assert foreign.formatter is None
