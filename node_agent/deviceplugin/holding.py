@@ -7,6 +7,7 @@ then. Nothing of it needs to be on disk: after a restart of the agent the kubele
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
@@ -21,6 +22,8 @@ Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
 
 # A device that was just allocated is not in the kubelet's list before its pod is admitted.
 ADMISSION_SECONDS = 30.0
+# Longer than the kubelet takes to tell what pods hold, and short enough for its main loop, which waits for Allocate.
+FIRST_ANSWER_SECONDS = 5.0
 
 log = Log(__name__)
 
@@ -40,22 +43,32 @@ class LimitDoor:
         gpu_of: Callable[[str, str], GpuUuid | None],
         every_seconds: float = 5.0,
         admission_seconds: float = ADMISSION_SECONDS,
+        first_answer_seconds: float = FIRST_ANSWER_SECONDS,
     ) -> None:
         self._ledger = ledger
         self.held = held
         self._gpu_of = gpu_of
         self._every_seconds = every_seconds
         self._admission_seconds = admission_seconds
+        self._first_answer_seconds = first_answer_seconds
+        self._first_answer_by = 0.0
         self._trouble, self._conflict = Steady(), Steady()
         self.synced = asyncio.Event()
 
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Hold devices for a pod. Raises DeviceHeld where somebody else has one of them; then none is held."""
+        """Hold devices for a pod. Raises DeviceHeld where somebody else has one of them; then none is held.
+
+        An agent that was just started waits a moment for what pods hold: of a GPU that is shared in another way than
+        before, the kubelet does not know that its new devices are the old ones.
+        """
+        if not self.synced.is_set():
+            await self._first_answer()
         grants = [_grant(resource, device.id, device.gpu) for device in devices]
         await self._ledger.reserve_all(grants, durable=False)
 
     async def run(self) -> None:
         """Keep the ledger's limits those of the kubelet until cancelled."""
+        self._first_answer_by = time.monotonic() + self._first_answer_seconds
         while True:
             try:
                 await self._compare(await self.held())
@@ -64,6 +77,12 @@ class LimitDoor:
                 if self._trouble.should_say(str(error)):
                     log.warning("devices of ended pods are not given back", reason=error)
             await asyncio.sleep(self._every_seconds)
+
+    async def _first_answer(self) -> None:
+        """Wait until it is known what pods hold; not for ever, since not every kubelet tells."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._first_answer_by - time.monotonic())):
+                await self.synced.wait()
 
     async def _compare(self, held: Mapping[str, Collection[str]]) -> None:
         """Take into the ledger what the kubelet has given out, and out of it what no pod has any more."""

@@ -109,6 +109,43 @@ async def test_a_restarted_agent_learns_from_the_kubelet_what_pods_hold(ledger: 
         await until_held(ledger, "GPU-5")
 
 
+async def test_a_gpu_whose_shares_pods_hold_is_not_given_out_whole_by_an_agent_that_has_just_been_started(
+    ledger: Ledger,
+) -> None:
+    told = asyncio.Event()
+
+    async def held() -> Mapping[str, Collection[str]]:
+        await told.wait()
+        return {RESOURCE: ["GPU-1::0"]}
+
+    door = LimitDoor(ledger=ledger, held=held, gpu_of=lambda _, name: GpuUuid(name.partition("::")[0]))
+    async with running(door.run()):
+        await asyncio.sleep(0)
+        asked = asyncio.gather(
+            door.take(RESOURCE, [device(1)]), door.take(RESOURCE, [device(2)]), return_exceptions=True
+        )
+        await asyncio.sleep(0.05)
+        assert not asked.done(), "nothing is given out before it is known what pods hold"
+        told.set()
+        whole, other = await asked
+    assert isinstance(whole, DeviceHeld)
+    assert "GPU-1 is held by limit" in str(whole)
+    assert other is None
+
+
+async def test_a_kubelet_that_never_tells_what_pods_hold_keeps_devices_back_for_a_moment_only(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.held = None
+    door = LimitDoor(ledger=ledger, held=pods, gpu_of=lambda _, name: GpuUuid(name), first_answer_seconds=0.1)
+    async with running(door.run()):
+        await asyncio.sleep(0)
+        begun = time.monotonic()
+        await door.take(RESOURCE, [device(1)])
+        assert time.monotonic() - begun >= 0.09
+        await door.take(RESOURCE, [device(2)])
+    assert ledger.held_gpus(Door.LIMIT) == {"GPU-1", "GPU-2"}
+
+
 async def test_what_a_pod_holds_under_a_name_that_is_no_longer_ours_is_not_given_back(ledger: Ledger) -> None:
     """A resource was renamed in the configuration: the pod runs on."""
     holder = Holder(door=Door.LIMIT, id="nvidia.com/old/GPU-1", name="nvidia.com/old")
