@@ -100,12 +100,9 @@ class Supervisor:
         try:
             async with running(service.run(), name=service.name) as task, running(self._forgive(service)):
                 await asyncio.wait([task])
-        except NodeAgentError as error:
-            # It says what is wrong and what to do; where it came from is of no use to who reads it.
-            log.error("service failed", service=service.name, trouble=in_words(error))
-            return in_words(error)
         except Exception as error:
-            log.exception("service failed", service=service.name, trouble=in_words(error))
+            say = log.error if _is_told(error) else log.exception
+            say("service failed", service=service.name, trouble=in_words(error))
             return in_words(error)
         log.error("service failed", service=service.name, trouble="it ended by itself")
         return "it ended by itself"
@@ -130,6 +127,13 @@ class Supervisor:
 def _being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _is_told(error: BaseException) -> bool:
+    """Whether it says what is wrong and what to do: where it came from is of no use to who reads it."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(map(_is_told, error.exceptions))
+    return isinstance(error, NodeAgentError)
 
 
 def in_words(error: BaseException) -> str:

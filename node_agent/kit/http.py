@@ -249,7 +249,7 @@ def _nowhere(routes: Routes, path: str) -> Response:
     allowed = _allowed(routes, path)
     if not allowed:
         return _refusal(404, f"there is {', '.join(sorted(routes))}")
-    return _refusal(405, f"only {' and '.join(allowed)} are answered here", allow=", ".join(allowed))
+    return _refusal(405, f"this path answers {' and '.join(allowed)} only", allow=", ".join(allowed))
 
 
 def _allowed(routes: Routes, path: str) -> list[str]:

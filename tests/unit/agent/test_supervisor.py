@@ -200,13 +200,20 @@ async def test_a_failure_is_logged_with_the_name_of_the_service_and_its_tracebac
     assert not ended.exc_info
 
 
-async def test_a_trouble_that_the_agent_knows_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    worker = Worker([ConfigError("agent.http.address: taken")])
+@pytest.mark.parametrize("depth", range(3))
+async def test_a_trouble_that_the_agent_knows_is_logged_without_a_traceback(
+    caplog: pytest.LogCaptureFixture, depth: int
+) -> None:
+    error: Exception = ConfigError("agent.http.address: taken")
+    for _ in range(depth):
+        error = ExceptionGroup("tasks", [error])
+    worker = Worker([error, ExceptionGroup("tasks", [error, KeyError("a bug")])])
     async with running(supervisor(worker=worker).run()):
-        await until(lambda: worker.starts == 2)
-    (failed,) = (record for record in caplog.records if record.getMessage() == "service failed")
+        await until(lambda: worker.starts == 3)
+    failed, bug = (record for record in caplog.records if record.getMessage() == "service failed")
     assert failed.__dict__[FACTS] == {"service": "worker", "trouble": "ConfigError: agent.http.address: taken"}
     assert not failed.exc_info
+    assert bug.exc_info
 
 
 def test_a_group_of_errors_is_told_by_what_each_of_them_says() -> None:
