@@ -52,7 +52,8 @@ def selection_of(settings: Settings) -> Selection:
     return Selection(
         exclude=settings.exclude,
         rules=rules,
-        sharing=settings.sharing.rules,
+        # Shares are for pods with limits: where these are not served, nothing is kept from claims for them.
+        sharing=settings.sharing.rules if settings.device_plugin else (),
         policy=Policy(settings.sharing.placement),
     )
 

@@ -71,6 +71,10 @@ def _strategies(file: File) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else given
 
 
+def _shares(file: File) -> bool:
+    return bool(file.agent.sharing.rules or file.sharing.time_slicing or file.sharing.mps)
+
+
 _PRICES: tuple[tuple[Callable[[File], bool], str], ...] = (
     (
         lambda file: "envvar" in _strategies(file),
@@ -89,5 +93,9 @@ _PRICES: tuple[tuple[Callable[[File], bool], str], ...] = (
     (
         lambda file: file.agent.health.ignored_xids == "all",
         "agent.health.ignoredXids: no Xid withdraws a GPU; one that is lost or does not answer is still withdrawn",
+    ),
+    (
+        lambda file: _shares(file) and not file.agent.front_doors.device_plugin,
+        "agent.frontDoors.devicePlugin: shares are for pods with limits, and none are served: claims get GPUs unshared",
     ),
 )

@@ -119,6 +119,8 @@ def test_claims_can_have_all_gpus_but_those_that_are_left_out_or_shared_by_mps(p
     turns = SharingRule(strategy="time-slicing", shares=4, devices=("0",))
     settings = replace(place.settings(), exclude=("7",), sharing=Sharing(rules=(turns, two)))
     assert pool_of(settings).offered(node) == {by_index[number] for number in (0, 2, 3, 4, 5, 6)}
+    claims_only = pool_of(replace(settings, device_plugin=False))
+    assert claims_only.offered(node) == {by_index[number] for number in range(7)}
 
 
 async def test_nothing_is_sent_where_nothing_changed(place: Place) -> None:

@@ -92,6 +92,14 @@ def test_indices_and_ignored_xids_have_their_price() -> None:
     assert "no Xid withdraws a GPU" in notice
 
 
+@pytest.mark.parametrize("key", ["agent.sharing.rules", "sharing.timeSlicing.resources", "sharing.mps.resources"])
+def test_shares_that_nobody_can_ask_for_are_said_to_be_none(key: str) -> None:
+    rule = {"replicas": 4} if key.startswith("agent") else {"name": "gpu", "replicas": 4}
+    (notice,) = said({key: [rule], "agent.frontDoors.devicePlugin": False})
+    assert "claims get GPUs unshared" in notice
+    assert said({key: [rule]}) == []
+
+
 @pytest.mark.parametrize("variable", UNSERVED_VARIABLES)
 def test_a_variable_that_nvidia_has_and_the_agent_does_not_is_named(variable: str) -> None:
     (notice,) = said({}, **{variable: "x"})
