@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from node_agent.agent.agent import Agent
@@ -51,6 +52,20 @@ from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.server import StatusServer
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ground:
+    """What is there before the agent's parts are put together; the lanes ``files`` and ``mps`` are for what blocks."""
+
+    live: Live
+    provider: NvmlProvider
+    files: Lane
+    mps: Lane
+    ledger: Ledger
+    board: HealthBoard
+    stat: Stat
+    configuration: Configuration | None
+
+
 @asynccontextmanager
 async def built(
     settings: Settings, stat: Stat = os.stat, configuration: Configuration | None = None
@@ -67,9 +82,17 @@ async def built(
         files = opened.enter_context(Lane("files"))
         doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
-        board = await remembering_board(settings, files)
-        lanes = files, opened.enter_context(Lane("mps"))
-        agent = _assemble(Live(settings), provider, lanes, ledger, board=board, stat=stat, configuration=configuration)
+        ground = Ground(
+            live=Live(settings),
+            provider=provider,
+            files=files,
+            mps=opened.enter_context(Lane("mps")),
+            ledger=ledger,
+            board=await remembering_board(settings, files),
+            stat=stat,
+            configuration=configuration,
+        )
+        agent = _assemble(ground)
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
@@ -146,63 +169,32 @@ def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = Fal
     )
 
 
-def _assemble(
-    live: Live,
-    provider: NvmlProvider,
-    lanes: tuple[Lane, Lane],
-    ledger: Ledger,
-    *,
-    board: HealthBoard,
-    stat: Stat,
-    configuration: Configuration | None,
-) -> Agent:
-    settings = live.settings.value
-    paths, (files, mps_lane) = settings.paths, lanes
-    keeper = _keeper(settings, provider)
-    roots = driver_roots(settings)
-    publisher = SpecPublisher(
-        inventory=keeper.inventory,
-        roots=roots,
-        writer=SpecWriter(paths.cdi_dir),
-        find_hook=lambda: find_hook_program(roots, settings.cdi_hook_path),
-        lane=files,
-        stat=stat,
+def _assemble(ground: Ground) -> Agent:
+    live, ledger, settings = ground.live, ground.ledger, ground.live.settings.value
+    keeper = _keeper(settings, ground.provider)
+    inventory, roots = keeper.inventory, driver_roots(settings)
+    publisher = _publisher(ground, inventory)
+    limits = LimitDoor(
+        ledger=ledger, held=partial(held_devices, settings.paths.kubelet_dir / podresources.SOCKET), gpu_of=gpu_of
     )
     slices = TimeSliceKeeper(
-        slices=time_slices(settings, roots, files),
+        slices=time_slices(settings, roots, ground.files),
         selection=live.selection,
-        inventory=keeper.inventory,
+        inventory=inventory,
         grants=ledger.grants,
     )
-    limits = LimitDoor(
-        ledger=ledger,
-        held=partial(held_devices, paths.kubelet_dir / podresources.SOCKET),
-        gpu_of=gpu_of,
+    mps = mps_daemons(settings, roots, ground.provider.modes, inventory, ground.mps)
+    mps_shares = MpsShares(
+        daemons=mps, selection=live.selection, inventory=inventory, grants=ledger.grants, known=limits.synced
     )
     supervisor = Supervisor()
-    mps = mps_daemons(settings, roots, provider.modes, keeper.inventory, mps_lane)
-    mps_shares = MpsShares(
-        daemons=mps,
-        selection=live.selection,
-        inventory=keeper.inventory,
-        grants=ledger.grants,
-        known=limits.synced,
-    )
-    make = partial(_plugin, live, keeper, board, publisher=publisher, ledger=ledger, limits=limits, mps=mps_shares)
+    make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares)
     plugins = DevicePlugins(live.selection, make, supervisor) if settings.device_plugin else None
-    view = HealthView(
-        node=settings.node_name,
-        inventory=keeper.inventory,
-        report=board.report,
-        names=lambda: keeper.names,
-        counts=lambda: board.counts,
-    )
-    reloader = Reloader(configuration, live, keeper.inventory) if configuration else None
     agent = Agent(
         live=live,
         keeper=keeper,
-        board=board,
-        health=view,
+        board=ground.board,
+        health=_health_view(ground, keeper),
         publisher=publisher,
         ledger=ledger,
         limits=limits,
@@ -210,54 +202,93 @@ def _assemble(
         mps=mps,
         plugins=plugins.plugins if plugins else {},
         supervisor=supervisor,
-        reloader=reloader,
+        reloader=Reloader(ground.configuration, live, inventory) if ground.configuration else None,
     )
-    over_tcp = [StatusServer(agent.status, view, settings.http_address)] if settings.http_address else []
-    for name, run in (
-        ("inventory", keeper.run),
-        *health_services(
-            live.settings, board, keeper=keeper, provider=provider, published=publisher.published, files=files
-        ).items(),
-        ("cdi", publisher.run),
-        ("status", StatusServer(agent.status, view, paths.run_dir / "agent.sock", clear=board.clear).run),
-        ("health service", HealthServer(view, lambda: agent.status().ready, paths.run_dir / "health.sock").run),
-        *(("status over tcp", server.run) for server in over_tcp),
-        ("ledger", ledger.run),
-        ("mps", mps.run),
-        ("mps health", MpsHealth(mps.states, board).run),
-        ("mps shares", mps_shares.run),
-        ("limits", limits.run),
-        ("time slices", slices.run),
-        *((("resources", plugins.run),) if plugins else ()),
-        *((("configuration", reloader.run),) if reloader else ()),
-    ):
+    for name, run in {
+        **_hardware_services(ground, agent),
+        **_status_services(settings, agent),
+        "ledger": ledger.run,
+        "mps": mps.run,
+        "mps health": MpsHealth(mps.states, ground.board).run,
+        "mps shares": mps_shares.run,
+        "limits": limits.run,
+        "time slices": slices.run,
+        **({"resources": plugins.run} if plugins else {}),
+        **({"configuration": agent.reloader.run} if agent.reloader else {}),
+    }.items():
         supervisor.add(name, run)
     return agent
 
 
+def _publisher(ground: Ground, inventory: Latest[Inventory]) -> SpecPublisher:
+    settings = ground.live.settings.value
+    roots = driver_roots(settings)
+    return SpecPublisher(
+        inventory=inventory,
+        roots=roots,
+        writer=SpecWriter(settings.paths.cdi_dir),
+        find_hook=lambda: find_hook_program(roots, settings.cdi_hook_path),
+        lane=ground.files,
+        stat=ground.stat,
+    )
+
+
+def _health_view(ground: Ground, keeper: InventoryKeeper) -> HealthView:
+    return HealthView(
+        node=ground.live.settings.value.node_name,
+        inventory=keeper.inventory,
+        report=ground.board.report,
+        names=lambda: keeper.names,
+        counts=lambda: ground.board.counts,
+    )
+
+
+def _hardware_services(ground: Ground, agent: Agent) -> Mapping[str, Run]:
+    """What looks at the GPUs and says what they are."""
+    watching = health_services(
+        ground.live.settings,
+        ground.board,
+        keeper=agent.keeper,
+        provider=ground.provider,
+        published=agent.publisher.published,
+        files=ground.files,
+    )
+    return {"inventory": agent.keeper.run, **watching, "cdi": agent.publisher.run}
+
+
+def _status_services(settings: Settings, agent: Agent) -> Mapping[str, Run]:
+    """What tells of the agent, on the node and, where it has an address, over TCP."""
+    folder, view, clear = settings.paths.run_dir, agent.health, agent.board.clear
+    services: dict[str, Run] = {
+        "status": StatusServer(agent.status, view, folder / "agent.sock", clear=clear).run,
+        "health service": HealthServer(view, lambda: agent.status().ready, folder / "health.sock").run,
+    }
+    if settings.http_address:
+        services["status over tcp"] = StatusServer(agent.status, view, settings.http_address).run
+    return services
+
+
 def _plugin(
-    live: Live,
-    keeper: InventoryKeeper,
-    board: HealthBoard,
+    ground: Ground,
+    inventory: Latest[Inventory],
     resource: str,
     *,
     publisher: SpecPublisher,
-    ledger: Ledger,
     limits: LimitDoor,
     mps: MpsShares,
 ) -> DevicePlugin:
-    settings = live.settings.value
+    settings = ground.live.settings.value
     needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
     return DevicePlugin(
         resource=resource,
         route=_route(settings),
-        selection=live.selection,
-        inventory=keeper.inventory,
-        health=board.report,
+        selection=ground.live.selection,
+        inventory=inventory,
+        health=ground.board.report,
         cdi=publisher.published if needs_cdi else None,
         give=_giver(settings, resource, mps),
         held=limits.held,
-        grants=ledger.grants,
+        grants=ground.ledger.grants,
         take=limits.take,
         daemons=mps.troubles,
     )
