@@ -15,6 +15,8 @@ from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
+from node_agent.kit.latest import Latest
+from node_agent.model.gpu import GpuUuid
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.status import CdiStatus, ConfigStatus, ResourceStatus, ServiceStatus, Status, status
 from node_agent.sharing.mps.daemons import MpsDaemons
@@ -34,6 +36,7 @@ class Agent:
     limits: LimitDoor
     slices: TimeSlices
     mps: MpsDaemons
+    served: Latest[Mapping[GpuUuid, str | None]]
     plugins: Mapping[str, DevicePlugin]
     supervisor: Supervisor
     reloader: Reloader | None = None

@@ -71,6 +71,7 @@ class Surroundings:
     limits: LimitDoor
     files: Lane
     mps: MpsDaemons
+    served: Latest[Mapping[GpuUuid, str | None]]
     mps_available: Callable[[], bool]
     slices: TimeSlices
     live: Latest[Settings]
@@ -107,7 +108,7 @@ class DraDriver:
 async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraDriver]:
     """The driver, with its connections; they end with the block."""
     settings = around.settings
-    withholder = Withholder(around.ledger.grants)
+    withholder = Withholder(around.ledger.grants, around.served)
     pool = _pool(around, withholder.gpus)
     async with KubeClient(access) as client:
         mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))

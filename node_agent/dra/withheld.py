@@ -10,16 +10,21 @@ from node_agent.model.gpu import GpuUuid
 
 
 class Withholder:
-    """A service: follows the grants and the pool in ``gpus``, which gives the reason why each is withheld."""
+    """A service: follows the grants and the pool in ``gpus``, which gives the reason why each is withheld.
 
-    def __init__(self, grants: Latest[Mapping[str, Grant]]) -> None:
+    ``served`` are the GPUs that an MPS daemon of pods' shares has: until it has ended nobody else can open them.
+    """
+
+    def __init__(self, grants: Latest[Mapping[str, Grant]], served: Latest[Mapping[GpuUuid, str | None]]) -> None:
         self._grants = grants
+        self._served = served
         self.gpus: Latest[Mapping[GpuUuid, str]] = Latest({})
 
     async def run(self, pool: Latest[Pool | None]) -> None:
         """Follow until cancelled."""
-        async for _ in changes(self._grants, pool):
-            self.gpus.set(dict.fromkeys(sorted(unseen(self._grants.value, pool.value)), HELD))
+        async for _ in changes(self._grants, self._served, pool):
+            gpus = unseen(self._grants.value, pool.value) | self._served.value.keys()
+            self.gpus.set(dict.fromkeys(sorted(gpus), HELD))
 
 
 def unseen(grants: Mapping[str, Grant], pool: Pool | None) -> set[GpuUuid]:

@@ -10,7 +10,7 @@ from node_agent.dra.withheld import Withholder, unseen
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.device import DeviceKind, PublishedDevice
-from node_agent.model.gpu import DeviceName
+from node_agent.model.gpu import DeviceName, GpuUuid
 from tests.fakes.builders import uuid
 
 
@@ -60,10 +60,11 @@ def test_who_has_admin_access_takes_nothing_from_anybody() -> None:
     assert unseen(grants(Door.CLAIM, "gpu-9", 9, admin=True), SINGLE) == set()
 
 
-async def test_both_the_grants_and_the_pool_are_followed() -> None:
+async def test_grants_pool_and_mps_daemons_are_followed() -> None:
     held: Latest[Mapping[str, Grant]] = Latest({})
+    served: Latest[Mapping[GpuUuid, str | None]] = Latest({})
     published: Latest[Pool | None] = Latest(GROUPED)
-    withholder = Withholder(held)
+    withholder = Withholder(held, served)
 
     async def until(expected: dict[str, str]) -> None:
         async with asyncio.timeout(5):
@@ -76,4 +77,8 @@ async def test_both_the_grants_and_the_pool_are_followed() -> None:
         published.set(SINGLE)
         await until({uuid(0): HELD, uuid(1): HELD})
         held.set({})
+        await until({})
+        served.set({uuid(1): "its MPS daemon is ending"})
+        await until({uuid(1): HELD})
+        served.set({})
         await until({})
