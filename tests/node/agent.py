@@ -72,9 +72,12 @@ def registrations(agent: Program, resource: str = GPU) -> int:
     return len(re.findall(rf" registered .*?resource={re.escape(resource)}\b", agent.text()))
 
 
-def offered(node: RealNode, count: int, resource: str = GPU) -> None:
-    """Await that the node's status has so many allocatable."""
-    wait_until(f"{count} {resource} are allocatable", lambda: node.allocatable(resource) == count)
+def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float = 60) -> None:
+    """Await that the node's status has so many allocatable.
+
+    What pods of another configuration held that have just ended is given back half a minute later.
+    """
+    wait_until(f"{count} {resource} are allocatable", lambda: node.allocatable(resource) == count, timeout=timeout)
 
 
 def healthy_at_kubelet(node: RealNode, resource: str = GPU) -> frozenset[str]:

@@ -34,10 +34,11 @@ TAINTS = [
 
 
 def objects(slices: Iterable[SliceSpec], node: RealNode) -> list[Object]:
-    """The slices as the agent creates them."""
+    """The slices as the agent creates them, by names of their own: those that it has left may still be there."""
     wanted = wanted_objects(slices, node.name, node.read()["metadata"]["uid"])
     head = {"apiVersion": RESOURCE_SLICES.api_version, "kind": RESOURCE_SLICES.kind}
-    return [{**head, **item} for item in plan(wanted, {}, Attempt(), {}, {}).changed]
+    found = [{**head, **item} for item in plan(wanted, {}, Attempt(), {}, {}).changed]
+    return [{**item, "metadata": {**item["metadata"], "name": f"tried-{item['metadata']['name']}"}} for item in found]
 
 
 def tried(node: RealNode, item: Object) -> Object:
