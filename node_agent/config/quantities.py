@@ -2,6 +2,9 @@
 
 import re
 
+MIB = 1 << 20
+"""What MPS counts memory in: no limit can be less."""
+
 _UNITS = {"": 1, **{unit: 1000**power for power, unit in enumerate(("k", "M", "G", "T", "P"), 1)}}
 _UNITS |= {unit: 1024**power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi"), 1)}
 

@@ -8,6 +8,7 @@ from msgspec import to_builtins
 from node_agent.config.check import Problem, shown
 from node_agent.config.durations import seconds
 from node_agent.config.file import File, SharedResource, SharedResources, SharingRule
+from node_agent.config.quantities import MIB, amount
 
 RESOURCE_PREFIX = "nvidia.com/"
 
@@ -107,6 +108,9 @@ def _own_sharing(path: str, rule: SharingRule) -> Iterator[Problem]:
         yield Problem(path=f"{path}.replicas", message=message)
     if rule.resource:
         yield from _name(f"{path}.resource", rule.resource)
+    if rule.memory_per_share is not None and amount(rule.memory_per_share) < MIB:
+        message = f"expected at least 1Mi; got {shown(rule.memory_per_share)}"
+        yield Problem(path=f"{path}.memoryPerShare", message=message)
     percent = rule.thread_percentage_per_share or 0
     if rule.replicas * percent > 100 and not rule.overcommit:
         message = f"{rule.replicas} shares of {percent} % are more than the GPU: give less, or set overcommit"

@@ -4,12 +4,13 @@ It is read strictly, since whoever may write a claim may write anything here: an
 that does not fit the device fails that claim with the path of the trouble, and nothing else.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
+from node_agent.config.quantities import MIB, PATTERN, amount
 from node_agent.errors import ClaimConfigInvalid
 from node_agent.model.claim import AllocatedDevice, OpaqueConfig
 from node_agent.model.device import DeviceKind
@@ -17,7 +18,7 @@ from node_agent.model.device import DeviceKind
 API_VERSION: Literal["resource.nvidia.com/v1beta1"] = "resource.nvidia.com/v1beta1"
 
 Percentage = Annotated[int, Meta(ge=0, le=100)]
-Quantity = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?$")]
+Quantity = Annotated[str, Meta(pattern=PATTERN)]
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -33,6 +34,13 @@ class MpsConfig(_Section, frozen=True, kw_only=True):
     default_pinned_device_memory_limit: Quantity | None = None
     default_per_device_pinned_memory_limit: dict[str, Quantity] = {}
     multi_user: bool = False
+
+    def limits(self) -> Iterator[tuple[str, str]]:
+        """Every limit of memory, with its path."""
+        if self.default_pinned_device_memory_limit is not None:
+            yield "defaultPinnedDeviceMemoryLimit", self.default_pinned_device_memory_limit
+        for name, limit in self.default_per_device_pinned_memory_limit.items():
+            yield f"defaultPerDevicePinnedMemoryLimit.{name}", limit
 
 
 class Sharing(_Section, frozen=True, kw_only=True):
@@ -115,6 +123,9 @@ def _check_sharing(config: Config, place: str) -> None:
     if foreign is not None:
         key = {"TimeSlicing": "mpsConfig", "MPS": "timeSlicingConfig"}[sharing.strategy]
         raise ClaimConfigInvalid(f"{place}.sharing.{key}: does not go with the strategy {sharing.strategy}")
+    for path, limit in sharing.mps_config.limits() if sharing.mps_config is not None else ():
+        if amount(limit) < MIB:
+            raise ClaimConfigInvalid(f"{place}.sharing.mpsConfig.{path}: expected at least 1Mi; got {limit!r}")
 
 
 def _place(config: OpaqueConfig, number: int) -> str:

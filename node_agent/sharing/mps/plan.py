@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+from node_agent.config.quantities import MIB
 from node_agent.errors import MpsImpossible
 from node_agent.model.gpu import ComputeCapability, GpuUuid
 from node_agent.model.partition import PartitionUuid
@@ -26,7 +27,6 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 CLIENT_PIPE, CLIENT_SHM = "/run/nvidia-mps", "/dev/shm"
 
 VOLTA = ComputeCapability(major=7, minor=0)
-_MIB = 1 << 20
 
 # How many clients a GPU takes at once: before Volta, since then, and with the newest drivers.
 _FEW, _MANY, _MORE = 16, 48, 60
@@ -44,7 +44,7 @@ class Limits:
     threads: int | None = None
 
     def __post_init__(self) -> None:
-        if any(value < _MIB for value in self.memory.values()):
+        if any(value < MIB for value in self.memory.values()):
             raise ValueError(f"a limit of memory is at least 1 MiB, not {min(self.memory.values())} bytes")
         if self.threads is not None and not 1 <= self.threads <= 100:
             raise ValueError(f"a limit of threads is from 1 to 100 percent, not {self.threads}")
@@ -133,7 +133,7 @@ def server_commands(server: int, devices: Sequence[DeviceUuid], limits: Limits) 
 
 def _memory(devices: Sequence[DeviceUuid], limits: Limits) -> list[tuple[int, str]]:
     """The limit of each device that has one, by the daemon's number for it. There is no command to lift a limit."""
-    return [(n, f"{limits.memory[one] // _MIB}M") for n, one in enumerate(devices) if one in limits.memory]
+    return [(n, f"{limits.memory[one] // MIB}M") for n, one in enumerate(devices) if one in limits.memory]
 
 
 def of_all(users: Collection[Limits], devices: Iterable[DeviceUuid], sizes: Mapping[DeviceUuid, int]) -> Limits:

@@ -1,12 +1,12 @@
 """What the shares of a GPU under MPS may take, by the rules of the configuration. Pure."""
 
+from node_agent.config.quantities import MIB
 from node_agent.errors import MpsImpossible
 from node_agent.model.gpu import Gpu
 from node_agent.sharing.mps.plan import Limits, Wanted, check_possible, client_limit
 from node_agent.sharing.shares import Shared
 
 _WHOLE = 100
-_MIB = 1 << 20
 
 
 def wanted_for(gpu: Gpu, shared: Shared, cuda: str | None) -> Wanted:
@@ -24,7 +24,7 @@ def _limits(gpu: Gpu, shared: Shared) -> Limits:
     memory = shared.memory or (gpu.memory // shared.replicas if gpu.memory and shared.replicas > 1 else None)
     if memory and gpu.memory and not shared.overcommit and memory * shared.replicas > gpu.memory:
         raise MpsImpossible(
-            f"{shared.replicas} shares of {memory // _MIB} MiB are more than the {gpu.memory // _MIB} MiB "
+            f"{shared.replicas} shares of {memory // MIB} MiB are more than the {gpu.memory // MIB} MiB "
             f"that {gpu.name} has: give less as memoryPerShare, or set overcommit"
         )
     threads = shared.threads or (max(1, _WHOLE // shared.replicas) if shared.replicas > 1 else None)

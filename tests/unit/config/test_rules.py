@@ -181,6 +181,13 @@ def test_shares_may_not_add_up_to_more_than_the_gpu_unless_that_is_wanted() -> N
     ]
 
 
+def test_a_share_has_no_less_memory_than_mps_can_count() -> None:
+    assert own(strategy="mps", memoryPerShare="1Mi") == []
+    assert own(strategy="mps", memoryPerShare="1000k") == [
+        'agent.sharing.rules[0].memoryPerShare: expected at least 1Mi; got "1000k"'
+    ]
+
+
 def test_a_bad_name_of_shares_is_named_with_the_number_of_the_rule() -> None:
     (complaint,) = broken(agent__sharing__rules=[{"replicas": 2}, {"replicas": 2, "resource": "GPU"}])
     assert complaint.startswith("agent.sharing.rules[1].resource: expected a resource such as nvidia.com/gpu")

@@ -21,6 +21,10 @@ def gpu_config(interval: str) -> dict[str, Any]:
     return {"apiVersion": VERSION, "kind": "GpuConfig", "sharing": sharing}
 
 
+def mps_config(**settings: object) -> dict[str, Any]:
+    return {"apiVersion": VERSION, "kind": "GpuConfig", "sharing": {"strategy": "MPS", "mpsConfig": settings}}
+
+
 def config(
     parameters: dict[str, Any], *requests: str, from_class: bool = False, driver: str = "gpu.nvidia.com"
 ) -> OpaqueConfig:
@@ -83,6 +87,16 @@ def test_one_of_another_kind_is_passed_over_unless_it_names_the_request() -> Non
             {"apiVersion": VERSION, "kind": "GpuConfig", "sharing": {"strategy": "MPS", "timeSlicingConfig": {}}},
             r"sharing\.timeSlicingConfig: does not go with the strategy MPS",
         ),
+        (
+            mps_config(defaultPinnedDeviceMemoryLimit="1k"),
+            r"sharing\.mpsConfig\.defaultPinnedDeviceMemoryLimit: expected at least 1Mi; got '1k'",
+        ),
+        (
+            mps_config(defaultPerDevicePinnedMemoryLimit={"0": "0"}),
+            r"sharing\.mpsConfig\.defaultPerDevicePinnedMemoryLimit\.0: expected at least 1Mi; got '0'",
+        ),
+        # As a number it would be infinite.
+        (mps_config(defaultPinnedDeviceMemoryLimit="1" * 400), r"sharing\.mpsConfig\.defaultPinnedDeviceMemoryLimit: "),
     ],
 )
 def test_a_mistake_is_an_error_that_names_its_path(parameters: dict[str, Any], message: str) -> None:
