@@ -13,12 +13,12 @@ from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
 from node_agent.agent.mps_shares import MpsShares
-from node_agent.agent.node_reports import Run, node_reports
+from node_agent.agent.node_reports import node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
-from node_agent.agent.supervisor import Supervisor
+from node_agent.agent.supervisor import Run, Supervisor
 from node_agent.agent.time_slices import TimeSliceKeeper, time_slices
-from node_agent.allocation.checkpoint import Checkpoint, read_boot_id
+from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import Door
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.hooks import find_hook_program
@@ -40,6 +40,7 @@ from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.health.board import HealthBoard
+from node_agent.kit.boot import read_boot_id
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from node_agent.agent.access import access_of
 from node_agent.agent.mps import forget_gone_claims
+from node_agent.agent.supervisor import Run
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -52,8 +53,6 @@ from node_agent.sharing.time_slices import TimeSlices
 
 # How often claims that went without a word are looked for, and how soon again where that failed.
 RECONCILE_SECONDS, RETRY_SECONDS = 3600.0, 30.0
-
-Run = Callable[[], Coroutine[Any, Any, None]]
 
 log = Log(__name__)
 
@@ -153,11 +152,19 @@ def _published(pool: PoolKeeper) -> dict[str, PublishedDevice]:
     return {str(name): device for name, device in found.devices.items()} if found is not None else {}
 
 
+def _known(pool: PoolKeeper, inventory: Inventory) -> dict[str, PublishedDevice]:
+    """The same for claims that are to be prepared: nothing yet is not the same as nothing. Raises PoolUnknown."""
+    found, problem = pool.pool.value, inventory.problem
+    if found is None or (problem and not found.devices):
+        raise PoolUnknown(f"which devices this node has is not known yet: {problem or 'they are being looked at'}")
+    return _published(pool)
+
+
 def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers) -> list[Step]:
-    cuda = around.inventory
+    inventory = around.inventory
     sharing: list[Step] = [
         TimeSliceStep(slices=around.slices, grants=around.ledger.grants),
-        MpsStep(daemons=around.mps, uses=sharers.uses, cuda=lambda: cuda.value.driver.cuda),
+        MpsStep(daemons=around.mps, uses=sharers.uses, cuda=lambda: inventory.value.driver.cuda),
     ]
     if not around.settings.dra_metadata:
         return sharing
@@ -180,20 +187,13 @@ def _assembled(
     *,
     preparer: Preparer,
 ) -> DraDriver:
-    settings = around.settings
-
-    def published() -> Mapping[str, PublishedDevice]:
-        return _published(pool)
-
-    def known() -> Mapping[str, PublishedDevice]:
-        """The same for claims that are to be prepared: nothing yet is not the same as nothing."""
-        problem = around.inventory.value.problem
-        if pool.pool.value is None or (problem and not pool.pool.value.devices):
-            raise PoolUnknown(f"which devices this node has is not known yet: {problem or 'they are being looked at'}")
-        return published()
-
+    settings, published = around.settings, partial(_published, pool)
     operations = ClaimOperations(
-        driver=DRIVER, claims=claims, preparer=preparer, published=known, with_modes=sharers.with_modes
+        driver=DRIVER,
+        claims=claims,
+        preparer=preparer,
+        published=lambda: _known(pool, around.inventory.value),
+        with_modes=sharers.with_modes,
     )
     server = DraServer(
         driver=DRIVER,

@@ -1,9 +1,8 @@
 """Puts the watch over the GPUs' health together, for ``build``: policy, board, and the services that feed it."""
 
-from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from node_agent.allocation.checkpoint import read_boot_id
+from node_agent.agent.supervisor import Run
 from node_agent.cdi.publisher import Published
 from node_agent.config.settings import Settings
 from node_agent.hardware.inventory import InventoryKeeper
@@ -15,14 +14,13 @@ from node_agent.health.record import HealthFile, HealthRecorder
 from node_agent.health.rules import Policy, Rule
 from node_agent.health.verdicts import Verdicts
 from node_agent.health.watcher import HealthWatcher
+from node_agent.kit.boot import read_boot_id
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.model.health import Reason
 
 log = Log(__name__)
-
-Run = Callable[[], Coroutine[Any, Any, None]]
 
 
 async def remembering_board(settings: Settings, files: Lane) -> HealthBoard:

@@ -1,12 +1,12 @@
 """Puts together what tells Kubernetes of the GPUs' health, for ``build``."""
 
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
 
 from node_agent.agent.access import access_of
 from node_agent.agent.reload import ConfigState
+from node_agent.agent.supervisor import Run
 from node_agent.config.settings import Settings
 from node_agent.errors import KubeAccessError
 from node_agent.kit.alone import alone
@@ -20,8 +20,6 @@ from node_agent.reporting.node_reporter import ConditionWriter, EventWriter, Nod
 
 # Nobody waits for what is told, and the reporter has pauses of its own.
 PATIENCE = Patience(attempt=10.0, budget=10.0)
-
-Run = Callable[[], Coroutine[Any, Any, None]]
 
 log = Log(__name__)
 

@@ -15,7 +15,6 @@ from node_agent.kit.files import keep_aside, unfinished, write_atomic
 from node_agent.kit.sealed import seal, unseal
 
 VERSION = 1
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,14 +41,6 @@ def decode(content: bytes) -> Books:
         raise CheckpointDamaged(str(error)) from error
     grants = {grant.holder.id: grant for grant in payload.grants}
     return Books(grants=grants, unreconciled=frozenset(payload.unreconciled))
-
-
-def read_boot_id(path: Path = BOOT_ID) -> str:
-    """What tells this boot from every other; empty where the system does not tell."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 class Checkpoint:

@@ -5,12 +5,8 @@ Values only: ``verdicts`` says how one chart follows from another, ``board`` hol
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
-from node_agent.model.health import Cause, Instance, Reason
-
-CauseKey: TypeAlias = tuple[Reason, int | None, Instance | None]
-"""A cause's own ``key``."""
+from node_agent.model.health import Cause, CauseKey, Reason
 
 # What is found out anew by every agent that starts, and would only be in the way if it were remembered.
 PASSING = frozenset(

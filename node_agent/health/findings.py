@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from node_agent.hardware.provider import GpuReadings, RecoveryAction, Throttle
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Instance, Reason
+from node_agent.model.health import CauseKey, Instance, Reason
 
 # What it means that a query went wrong: the trouble that it would have told of may be there. Whatever else a GPU cannot
 # tell is a gap in the metrics.
@@ -41,7 +41,7 @@ class Finding:
     peers: frozenset[GpuUuid] | None = None
 
     @property
-    def key(self) -> tuple[Reason, int | None, Instance | None]:
+    def key(self) -> CauseKey:
         """That of the cause."""
         return (self.reason, self.code, self.instance)
 

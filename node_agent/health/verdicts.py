@@ -197,13 +197,12 @@ class Verdicts:
             return course.over
         if look is None or look.finds(cause):
             return False
-        return cause.reason in _UNANSWERED or (look.answered and self._is_proven(cause, course, now, look))
+        return cause.reason in _UNANSWERED or (look.answered and self._is_proven(cause, course, ends, now, look))
 
-    def _is_proven(self, cause: Cause, course: Course, now: float, look: "Look") -> bool:
+    def _is_proven(self, cause: Cause, course: Course, ends: ClearedBy, now: float, look: "Look") -> bool:
         """Whether a look that does not find a trouble is enough to end it."""
         if cause.reason is Reason.XID and self._is_fresh(course, now):
             return False
-        ends = self.policy.decide(cause.reason, cause.code).cleared_by
         if ends is ClearedBy.PROBE or course.boot != self.boot:
             return True
         return ends is ClearedBy.RECOVERY and look.needs_no_recovery

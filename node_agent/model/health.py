@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
+from typing import TypeAlias
 
 from node_agent.model.gpu import GpuUuid
 
@@ -55,6 +56,10 @@ class Instance:
         return self.id == other.id and self.compute in (None, other.compute)
 
 
+CauseKey: TypeAlias = tuple[Reason, int | None, Instance | None]
+"""What tells two troubles of one GPU apart: the reason, the driver's number, and the instance it is confined to."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cause:
     """One open trouble of one GPU. ``message`` is for people: what was seen; ``clears``: what ends it.
@@ -78,7 +83,7 @@ class Cause:
             raise ValueError(f"{self.reason}: a cause is confined to an instance or to links, not to both")
 
     @property
-    def key(self) -> tuple[Reason, int | None, Instance | None]:
+    def key(self) -> CauseKey:
         """Two causes with one key are the same trouble seen again."""
         return (self.reason, self.code, self.instance)
 

@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from node_agent.errors import CallTimedOut, HardwareError, NotSupported
+from node_agent.kit.programs import put_away
 from node_agent.model.gpu import GpuUuid
 from node_agent.sharing.shares import Interval
 
@@ -83,12 +83,5 @@ class Smi:
         except TimeoutError as error:
             raise CallTimedOut(f"{program.path} did not end within {self._seconds:g} s", call=CALL) from error
         finally:
-            await _end(process)
+            await put_away(process)
         return process.returncode or 0, " ".join(said.decode(errors="replace").split()) or "it says nothing"
-
-
-async def _end(process: Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()

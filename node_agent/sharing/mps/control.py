@@ -3,15 +3,14 @@
 import asyncio
 import os
 import re
-from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
 from node_agent.errors import MpsError
+from node_agent.kit.programs import put_away
 
 START_SECONDS = 20.0
 
@@ -85,11 +84,4 @@ class Control:
         except TimeoutError as error:
             raise MpsError(f"{' '.join(command)} was not done within {seconds:g} s") from error
         finally:
-            await _put_away(process)
-
-
-async def _put_away(process: Process) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+            await put_away(process)

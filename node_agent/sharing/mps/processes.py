@@ -11,9 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from node_agent.kit.boot import BOOT_ID
 from node_agent.sharing.mps.plan import PIPE_DIRECTORY
-
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 # The start of the names of daemon and servers, and all that the kernel keeps of them.
 NAME = "nvidia-cuda-mps"

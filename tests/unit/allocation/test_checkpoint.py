@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.allocation.checkpoint import VERSION, Checkpoint, decode, encode, read_boot_id
+from node_agent.allocation.checkpoint import VERSION, Checkpoint, decode, encode
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, Notes, State
 from node_agent.errors import CheckpointDamaged, StateError
 from tests.fakes.builders import uuid
@@ -218,10 +218,3 @@ def test_what_cannot_be_set_aside_says_so(tmp_path: Path) -> None:
     (tmp_path / LEDGER).mkdir()
     with pytest.raises(StateError, match="cannot keep the damaged"):
         Checkpoint(tmp_path / LEDGER).set_aside()
-
-
-def test_the_boot_id_is_the_systems_and_empty_where_it_has_none(tmp_path: Path) -> None:
-    (tmp_path / "boot_id").write_text("2f1c-77\n")
-    assert read_boot_id(tmp_path / "boot_id") == "2f1c-77"
-    assert read_boot_id(tmp_path / "none") == ""
-    assert len(read_boot_id()) == 36
