@@ -280,6 +280,17 @@ class AgentDra(Section, frozen=True, kw_only=True):
     enforce_limits: Literal["auto", "always", "never"] = "auto"
 
 
+class AgentMig(Section, frozen=True, kw_only=True):
+    """``agent.mig``: who decides how GPUs are cut.
+
+    Those in ``onDemand`` (by UUID, index, name or product) are cut by claims: a prepared claim makes its MIG device, and
+    the end of the claim removes it. ``sweep`` removes what lies on them that no claim has, unless processes run on it.
+    """
+
+    on_demand: tuple[GpuWord, ...] = ()
+    sweep: bool = True
+
+
 class AgentNodeReports(Section, frozen=True, kw_only=True):
     """``agent.nodeReports``: what is told of the GPUs' health on the Node, where the agent can reach the API server."""
 
@@ -302,6 +313,7 @@ class AgentSection(Section, frozen=True, kw_only=True):
     kubeconfig: PlaceOrNone = ""
     front_doors: AgentFrontDoors = AgentFrontDoors()
     dra: AgentDra = AgentDra()
+    mig: AgentMig = AgentMig()
     node_reports: AgentNodeReports = AgentNodeReports()
 
 

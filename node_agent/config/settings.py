@@ -113,7 +113,8 @@ class Settings:
 
     ``dra`` is ``auto`` where it depends on whether the API server can be reached, by ``kubeconfig`` or from inside the
     cluster. ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same.
-    ``exclude`` and ``shareable`` name GPUs by UUID, index, name or product. ``mps_root`` is the host's folder for MPS.
+    ``exclude``, ``shareable`` and ``mig_on_demand`` name GPUs by UUID, index, name or product. ``mps_root`` is the host's
+    folder for MPS.
     """
 
     node_name: str = ""
@@ -137,6 +138,8 @@ class Settings:
     dra_groups: bool = False
     dra_metadata: bool = False
     dra_enforce_limits: Literal["auto", "always", "never"] = "auto"
+    mig_on_demand: tuple[str, ...] = ()
+    mig_sweep: bool = True
     node_condition: bool = True
     node_events: bool = True
     mps_root: Path | None = None
@@ -173,6 +176,8 @@ def settings(file: File) -> Settings:
         dra_groups=agent.dra.groups,
         dra_metadata=agent.dra.metadata,
         dra_enforce_limits=agent.dra.enforce_limits,
+        mig_on_demand=tuple(str(one) for one in agent.mig.on_demand),
+        mig_sweep=agent.mig.sweep,
         node_condition=agent.node_reports.condition,
         node_events=agent.node_reports.events,
         mps_root=Path(flags.mps_root) if flags.mps_root else None,

@@ -225,6 +225,8 @@ CHANGED: dict[str, Any] = {
     "dra_groups": True,
     "health": Health(probe_interval=9.0),
     "dra_enforce_limits": "always",
+    "mig_on_demand": ("*",),
+    "mig_sweep": False,
     "log": Log(level="debug"),
 }
 
