@@ -283,8 +283,8 @@ class AgentDra(Section, frozen=True, kw_only=True):
 class AgentMig(Section, frozen=True, kw_only=True):
     """``agent.mig``: who decides how GPUs are cut.
 
-    Those in ``onDemand`` (by UUID, index, name or product) are cut by claims: a prepared claim makes its MIG device, and
-    the end of the claim removes it. ``sweep`` removes what lies on them that no claim has, unless processes run on it.
+    GPUs in ``onDemand`` (by UUID, index, name or product) are cut by claims: a prepared claim makes its MIG device, and
+    the end of the claim removes it. ``sweep`` removes what lies there that no claim has, unless processes run on it.
     """
 
     on_demand: tuple[GpuWord, ...] = ()

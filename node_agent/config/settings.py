@@ -113,8 +113,8 @@ class Settings:
 
     ``dra`` is ``auto`` where it depends on whether the API server can be reached, by ``kubeconfig`` or from inside the
     cluster. ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same.
-    ``exclude``, ``shareable`` and ``mig_on_demand`` name GPUs by UUID, index, name or product. ``mps_root`` is the host's
-    folder for MPS.
+    ``exclude``, ``shareable`` and ``mig_on_demand`` name GPUs by UUID, index, name or product. ``mps_root`` is the
+    host's folder for MPS.
     """
 
     node_name: str = ""
