@@ -19,7 +19,7 @@ from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Run, Supervisor
 from node_agent.agent.time_slices import TimeSliceKeeper, time_slices
 from node_agent.allocation.checkpoint import Checkpoint
-from node_agent.allocation.grants import Door
+from node_agent.allocation.grants import FRONT_DOORS, Door
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.hooks import find_hook_program
 from node_agent.cdi.names import qualified
@@ -81,7 +81,7 @@ async def built(
     async with AsyncExitStack() as opened:
         provider = await opened.enter_async_context(NvmlProvider(settings.paths.sysfs_root))
         files = opened.enter_context(Lane("files"))
-        doors = frozenset(Door) if access is not None else frozenset({Door.LIMIT})
+        doors = FRONT_DOORS if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
         ground = Ground(
             live=Live(settings),

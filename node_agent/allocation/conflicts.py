@@ -67,12 +67,14 @@ def _go_together(wanted: Grant, hold: Hold, grant: Grant, held: Hold) -> bool:
     """Whether a hold may be added to one of the same GPU, as far as it is not a matter of modes.
 
     Among limits a share goes with everybody: who got the GPU as a whole, before it was shared, is one of the sharers
-    from then on. The whole GPU is for one alone.
+    from then on. The whole GPU is for one alone. What a change of layout holds it may hold more of.
     """
     if wanted.holder.id == grant.holder.id:
         return True
     if wanted.holder.door is not grant.holder.door:
         return False
+    if wanted.holder.door is Door.LAYOUT:
+        return True
     if wanted.holder.door is Door.LIMIT:
         return hold.share_id is not None
     return hold.share_id is not None and held.share_id is not None and hold.share_id != held.share_id

@@ -12,10 +12,18 @@ Notes = Mapping[str, Any]
 
 
 class Door(StrEnum):
-    """The front door through which devices were asked for: a ResourceClaim, or limits of a container."""
+    """The front door through which devices were asked for: a ResourceClaim, or limits of a container.
+
+    LAYOUT is none of the two: what is held so is kept from both, since the agent is cutting it anew.
+    """
 
     CLAIM = "claim"
     LIMIT = "limit"
+    LAYOUT = "layout"
+
+
+FRONT_DOORS = frozenset({Door.CLAIM, Door.LIMIT})
+"""The doors whose holders others know of as well: the API server, and the kubelet."""
 
 
 class State(StrEnum):
@@ -27,7 +35,10 @@ class State(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Holder:
-    """Who holds. A claim: its UID and ``namespace/name``. A limit: ``resource/device id`` and the resource."""
+    """Who holds. A claim: its UID and ``namespace/name``. A limit: ``resource/device id`` and the resource.
+
+    A change of layout: what it changes, and the name of the layout.
+    """
 
     door: Door
     id: str

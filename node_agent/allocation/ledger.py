@@ -16,7 +16,7 @@ from node_agent.allocation import conflicts
 from node_agent.allocation.changes import Change, all_reserved, reconciled, recorded, released, reserved, unchanged
 from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.custody import Custody
-from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
+from node_agent.allocation.grants import FRONT_DOORS, Books, Door, Grant, Hold, Holder, State
 from node_agent.allocation.record import Record, View
 from node_agent.errors import StateError
 from node_agent.kit.lane import Lane
@@ -69,7 +69,7 @@ class Ledger:
         checkpoint: Checkpoint,
         lane: Lane,
         boot_id: str,
-        doors: frozenset[Door] = frozenset(Door),
+        doors: frozenset[Door] = FRONT_DOORS,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._path = checkpoint.path

@@ -141,11 +141,11 @@ class DevicePlugin:
         _say_what_changed(before, self.offer.value)
 
     def _claimed(self) -> Mapping[GpuUuid, str]:
-        """The GPUs that claims hold, and who that is."""
+        """The GPUs that others than pods with limits hold, and who that is."""
         return {
             gpu: f"held by {grant.holder}"
             for grant in self._grants.value.values()
-            if grant.holder.door is Door.CLAIM
+            if grant.holder.door is not Door.LIMIT
             for hold in grant.holds
             if not hold.admin
             for gpu in hold.gpus

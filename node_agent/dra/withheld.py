@@ -28,7 +28,7 @@ class Withholder:
 
 
 def unseen(grants: Mapping[str, Grant], pool: Pool | None) -> set[GpuUuid]:
-    """GPUs that a pod has got by its limits, and those of a claim whose device is not in the pool (any more).
+    """GPUs that others than claims have, and those of a claim whose device is not in the pool (any more).
 
     The latter are what is left of a group that fell apart: its GPUs are then offered one by one, and the scheduler
     counts the claim against a device that is gone.
@@ -36,7 +36,7 @@ def unseen(grants: Mapping[str, Grant], pool: Pool | None) -> set[GpuUuid]:
     offered = {str(name): set(device.gpus) for name, device in pool.devices.items()} if pool is not None else None
 
     def is_seen(grant: Grant, hold: Hold) -> bool:
-        if grant.holder.door is Door.LIMIT:
+        if grant.holder.door is not Door.CLAIM:
             return False
         return hold.admin or offered is None or offered.get(hold.device) == set(hold.gpus)
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 from node_agent.allocation import ledger as module
-from node_agent.allocation.grants import Door, Grant
+from node_agent.allocation.grants import FRONT_DOORS, Grant
 from node_agent.allocation.ledger import Ledger
 from node_agent.errors import DeviceHeld
 from node_agent.kit.tasks import running
@@ -26,7 +26,7 @@ async def work(folder: Path, name: str, seed: int) -> None:
     choice = random.Random(seed)
     end = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     async with opened(folder, told=False) as ledger, running(ledger.run()):
-        for door in Door:
+        for door in FRONT_DOORS:
             await ledger.reconcile(door, [])
         say("inside")
         held: dict[int, Grant] = {}

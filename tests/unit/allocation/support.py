@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from node_agent.allocation.checkpoint import Checkpoint
-from node_agent.allocation.grants import Door, Grant, Hold, Holder, Notes, State
+from node_agent.allocation.grants import FRONT_DOORS, Door, Grant, Hold, Holder, Notes, State
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -87,7 +87,7 @@ async def opened(folder: Path, *, boot_id: str = BOOT, told: bool = True) -> Asy
     """The ledger of a folder; ``told``: as after both doors have told their holders."""
     with Lane("ledger") as lane:
         async with Ledger(checkpoint=Checkpoint(folder / LEDGER), lane=lane, boot_id=boot_id) as ledger:
-            for door in Door if told else ():
+            for door in FRONT_DOORS if told else ():
                 await ledger.reconcile(door, [])
             yield ledger
 

@@ -15,12 +15,12 @@ from node_agent.allocation.changes import (
     reserved,
     unchanged,
 )
-from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
+from node_agent.allocation.grants import FRONT_DOORS, Books, Door, Grant, Hold, Holder, State
 from node_agent.errors import AllocationError, DeviceHeld, HoldersUnknown, StateError
 from tests.fakes.builders import uuid
 from tests.unit.allocation.support import BOOT, grant
 
-LOST = Books(unreconciled=frozenset(Door))
+LOST = Books(unreconciled=FRONT_DOORS)
 
 
 def books(*grants: Grant) -> Books:
@@ -99,7 +99,7 @@ def test_a_change_that_is_refused_leaves_the_next_one_what_was_there_before() ->
 
 
 def test_whoever_holds_already_is_served_while_holders_are_unknown() -> None:
-    known = Books(grants=books(grant("a", 0)).grants, unreconciled=frozenset(Door))
+    known = Books(grants=books(grant("a", 0)).grants, unreconciled=FRONT_DOORS)
     assert reserved(known, grant("a", 0)) == known
 
 

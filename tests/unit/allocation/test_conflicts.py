@@ -73,6 +73,8 @@ def bearable(first: User, later: User) -> bool:
         return True
     if first.holder.door is Door.LIMIT and later.holder.door is Door.LIMIT:
         return later.share is not None
+    if first.holder.door is later.holder.door is Door.LAYOUT:
+        return True
     return (
         first.holder.door is later.holder.door and None not in (first.share, later.share) and first.share != later.share
     )

@@ -11,7 +11,7 @@ import pytest
 
 from node_agent.allocation.checkpoint import Checkpoint, decode
 from node_agent.allocation.custody import Custody
-from node_agent.allocation.grants import Books, Door, Grant, State
+from node_agent.allocation.grants import FRONT_DOORS, Books, Door, Grant, State
 from node_agent.allocation.ledger import Ledger
 from node_agent.errors import DeviceHeld, HoldersUnknown, StateError
 from node_agent.kit.lane import Lane
@@ -47,7 +47,7 @@ def checkpoint(tmp_path: Path) -> FakeCheckpoint:
 async def ledger_of(checkpoint: FakeCheckpoint) -> AsyncIterator[Ledger]:
     with Lane("ledger") as lane:
         async with Ledger(checkpoint=checkpoint, lane=lane, boot_id=BOOT) as ledger:
-            for door in Door:
+            for door in FRONT_DOORS:
                 await ledger.reconcile(door, [])
             checkpoint.saves = 0
             yield ledger
@@ -74,7 +74,7 @@ async def test_the_ledger_says_when_and_in_which_boot_a_grant_was_made(tmp_path:
         async with Ledger(
             checkpoint=Checkpoint(tmp_path / LEDGER), lane=lane, boot_id="boot-9", clock=lambda: 1234.5
         ) as ledger:
-            for door in Door:
+            for door in FRONT_DOORS:
                 await ledger.reconcile(door, [])
             made = await ledger.reserve(grant("a", 0))
     assert (made.boot_id, made.since) == ("boot-9", 1234.5)
@@ -282,7 +282,7 @@ async def test_after_a_failed_write_even_a_change_back_is_written(checkpoint: Fa
 
 async def test_a_node_without_a_ledger_gives_nothing_out_before_both_doors_have_told(tmp_path: Path) -> None:
     async with opened(tmp_path, told=False) as ledger:
-        assert ledger.unreconciled.value == set(Door)
+        assert ledger.unreconciled.value == FRONT_DOORS
         assert trouble_of(ledger) == (
             f"the ledger {tmp_path}/{LEDGER} is new: nobody new gets a device before every claim and every limit "
             "of this node is known"
@@ -342,7 +342,7 @@ async def test_an_agent_that_dies_right_after_it_found_the_damage_finds_it_again
     (tmp_path / LEDGER).write_text("what?")
     for _ in range(2):
         async with opened(tmp_path, told=False) as ledger:
-            assert ledger.unreconciled.value == set(Door)
+            assert ledger.unreconciled.value == FRONT_DOORS
             assert "damaged" in trouble_of(ledger)
     assert {path.name for path in tmp_path.iterdir()} == {LEDGER, f"{LEDGER}.damaged-1", f"{LEDGER}.lock"}
 

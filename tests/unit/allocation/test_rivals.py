@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from node_agent.allocation import ledger as module
 from node_agent.allocation.checkpoint import decode
-from node_agent.allocation.grants import Door
+from node_agent.allocation.grants import FRONT_DOORS
 from node_agent.allocation.ledger import Ledger
 from node_agent.errors import AllocationError, DeviceHeld
 from node_agent.kit.tasks import running
@@ -41,7 +41,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @asynccontextmanager
 async def agent(folder: Path) -> AsyncIterator[Ledger]:
     async with opened(folder, told=False) as ledger, running(ledger.run()):
-        for door in Door:
+        for door in FRONT_DOORS:
             await ledger.reconcile(door, [])
         yield ledger
 

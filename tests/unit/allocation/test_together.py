@@ -13,7 +13,7 @@ import pytest
 
 from node_agent.allocation import ledger as module
 from node_agent.allocation.checkpoint import decode
-from node_agent.allocation.grants import Door, State
+from node_agent.allocation.grants import FRONT_DOORS, Door, State
 from node_agent.allocation.ledger import Ledger
 from node_agent.errors import DeviceHeld, HoldersUnknown, StateError
 from node_agent.kit.tasks import running
@@ -45,7 +45,7 @@ async def agent(folder: Path) -> AsyncIterator[Ledger]:
     """An agent's ledger at work; the first of a folder is told of all holders."""
     first = not (folder / LEDGER).exists()
     async with opened(folder, told=False) as ledger, running(ledger.run()):
-        for door in Door if first else ():
+        for door in FRONT_DOORS if first else ():
             await ledger.reconcile(door, [])
         yield ledger
 
@@ -254,7 +254,7 @@ async def test_a_loss_is_heard_of_by_whoever_can_tell_the_holders(tmp_path: Path
         (tmp_path / LEDGER).write_bytes(b"what?")
         async with asyncio.timeout(3):
             async for doors in other.unreconciled.watch():
-                if doors == set(Door):
+                if doors == FRONT_DOORS:
                     return
 
 

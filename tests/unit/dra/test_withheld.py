@@ -39,6 +39,10 @@ def test_what_a_pod_got_by_its_limits_is_withheld() -> None:
     assert unseen(grants(Door.LIMIT, "gpu-0", 0), None) == {uuid(0)}
 
 
+def test_what_is_being_cut_anew_is_withheld_whatever_it_is_called() -> None:
+    assert unseen(grants(Door.LAYOUT, "gpu-0", 0), SINGLE) == {uuid(0)}
+
+
 def test_the_scheduler_sees_what_a_claim_holds_of_the_pool() -> None:
     assert unseen(grants(Door.CLAIM, "gpu-0", 0), SINGLE) == set()
     assert unseen(grants(Door.CLAIM, "group-0-1", 0, 1), GROUPED) == set()
