@@ -15,9 +15,11 @@ from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
+from node_agent.health.looks import LastLooks
 from node_agent.kit.latest import Latest
 from node_agent.model.gpu import GpuUuid
 from node_agent.reporting.health_view import HealthView
+from node_agent.reporting.holders import Holders
 from node_agent.reporting.status import CdiStatus, ConfigStatus, ResourceStatus, ServiceStatus, Status, status
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
@@ -31,6 +33,8 @@ class Agent:
     keeper: InventoryKeeper
     board: HealthBoard
     health: HealthView
+    looks: LastLooks
+    holders: Holders
     publisher: SpecPublisher
     ledger: Ledger
     limits: LimitDoor

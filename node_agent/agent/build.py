@@ -34,22 +34,25 @@ from node_agent.deviceplugin.offer import OfferedDevice, gpu_of
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.recheck import Recheck
 from node_agent.deviceplugin.servicer import Give
+from node_agent.dra.names import DRIVER
 from node_agent.errors import ConfigError
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.health.board import HealthBoard
+from node_agent.health.looks import LastLooks
 from node_agent.kit.boot import read_boot_id
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet import podresources
-from node_agent.kubelet.podresources import allocatable_devices, held_devices
+from node_agent.kubelet.podresources import PodDevices, allocatable_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_service import HealthServer
 from node_agent.reporting.health_view import HealthView
+from node_agent.reporting.holders import Holders
 from node_agent.reporting.server import StatusServer
 
 
@@ -176,9 +179,8 @@ def _assemble(ground: Ground) -> Agent:
     keeper = _keeper(settings, ground.provider)
     inventory, roots = keeper.inventory, driver_roots(settings)
     publisher = _publisher(ground, inventory)
-    limits = LimitDoor(
-        ledger=ledger, held=partial(held_devices, settings.paths.kubelet_dir / podresources.SOCKET), gpu_of=gpu_of
-    )
+    pods = PodDevices(settings.paths.kubelet_dir / podresources.SOCKET)
+    limits = LimitDoor(ledger=ledger, held=pods.held, gpu_of=gpu_of)
     slices = TimeSliceKeeper(
         slices=time_slices(settings, roots, ground.files),
         selection=live.selection,
@@ -197,6 +199,8 @@ def _assemble(ground: Ground) -> Agent:
         keeper=keeper,
         board=ground.board,
         health=_health_view(ground, keeper),
+        looks=LastLooks(),
+        holders=Holders(DRIVER, ledger.grants, pods.last),
         publisher=publisher,
         ledger=ledger,
         limits=limits,
@@ -255,6 +259,7 @@ def _hardware_services(ground: Ground, agent: Agent) -> Mapping[str, Run]:
         provider=ground.provider,
         published=agent.publisher.published,
         files=ground.files,
+        looks=agent.looks,
     )
     return {"inventory": agent.keeper.run, **watching, "cdi": agent.publisher.run}
 

@@ -9,6 +9,7 @@ from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.provider import Provider
 from node_agent.health.board import HealthBoard
 from node_agent.health.findings import Finding
+from node_agent.health.looks import LastLooks
 from node_agent.health.policy import Action, ClearedBy
 from node_agent.health.record import HealthFile, HealthRecorder
 from node_agent.health.rules import Policy, Rule
@@ -40,6 +41,7 @@ def health_services(
     provider: Provider,
     published: Latest[Published],
     files: Lane,
+    looks: LastLooks,
 ) -> Mapping[str, Run]:
     """What feeds the board and keeps its record, by name."""
     watcher = HealthWatcher(
@@ -48,6 +50,7 @@ def health_services(
         readings=provider.readings,
         board=board,
         on_change=keeper.rescan,
+        looks=looks,
     )
     recorder = HealthRecorder(file=_file(settings.value), record=board.record, lane=files)
     return {

@@ -55,7 +55,7 @@ class NullProvider:
     async def destroy(self, gpu: GpuUuid, piece: Piece) -> None:
         raise NotSupported(f"this node has no GPU {gpu}")
 
-    async def read(self, gpu: GpuUuid) -> GpuReadings:
+    async def read(self, gpu: GpuUuid, *, figures: bool = False) -> GpuReadings:
         raise DeviceLost(f"this node has no GPU {gpu}")
 
     async def compute_mode(self, device: GpuUuid | PartitionUuid) -> ComputeMode:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from node_agent.hardware.figures import Figures
 from node_agent.kit.lane import Busy
 from node_agent.model.gpu import ComputeCapability, GpuUuid, PartitionMode
 from node_agent.model.inventory import DriverInfo, MissingGpu
@@ -207,7 +208,8 @@ class Fabric:
 class GpuReadings:
     """One look at a GPU's state; what it cannot tell is None. Bytes, degrees Celsius, watts, shares from 0 to 1.
 
-    Errors are counted since the driver was loaded or the GPU reset, retired pages over its life. ``failed`` tells a
+    Errors are counted since the driver was loaded or the GPU reset, retired pages over its life. ``figures`` are those
+    that only people want to see, None where they were not asked for. ``failed`` tells a
     query that went wrong from one that the GPU does not support: the field's name, and why.
     """
 
@@ -226,14 +228,18 @@ class GpuReadings:
     fabric: Fabric | None = None
     pcie: PcieLink | None = None
     throttles: frozenset[Throttle] | None = None
+    figures: Figures | None = None
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
 class Readings(Protocol):
     """What a GPU measures of itself."""
 
-    async def read(self, gpu: GpuUuid) -> GpuReadings:
-        """Read one GPU. Raises DeviceLost when it is off the bus, HardwareError when it answers nothing at all."""
+    async def read(self, gpu: GpuUuid, *, figures: bool = False) -> GpuReadings:
+        """Read one GPU, with its ``figures`` where they are wanted.
+
+        Raises DeviceLost when it is off the bus, HardwareError when it answers nothing at all.
+        """
         ...
 
 

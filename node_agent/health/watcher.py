@@ -12,6 +12,7 @@ from node_agent.hardware.provider import EventKind, Events, GpuReadings, Hardwar
 from node_agent.health import verdicts
 from node_agent.health.board import HealthBoard
 from node_agent.health.findings import Finding
+from node_agent.health.looks import LastLooks
 from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
@@ -33,7 +34,8 @@ log = Log(__name__)
 class HealthWatcher:
     """Watches the GPUs of the inventory; ``on_change`` is called when the driver says that a GPU is not what it was.
 
-    A watcher that fails takes every GPU out, since nobody would hear of their faults.
+    ``looks`` gets the last look at each. A watcher that fails takes every GPU out, since nobody would hear of their
+    faults.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class HealthWatcher:
         readings: Readings,
         board: HealthBoard,
         on_change: Callable[[], None],
+        looks: LastLooks,
     ) -> None:
         self._inventory = inventory
         self._events = events
         self._readings = readings
         self._board = board
         self._on_change = on_change
+        self._looks = looks
         self._probe_at_once = Latest(0)
 
     async def run(self) -> None:
@@ -151,8 +155,11 @@ class HealthWatcher:
         return (event.gpu,) if event.gpu is not None else tuple(self._gpus)
 
     async def _probe_for_ever(self) -> None:
-        """Probe at each change of the inventory, after events that may mean something, and now and then in between."""
-        async for _ in changes(self._inventory, self._probe_at_once, every=lambda: self._board.verdicts.probe_seconds):
+        """Probe at each change of the inventory, after events that may mean something, when somebody wants to see
+        figures, and now and then in between."""
+        causes = self._inventory, self._probe_at_once, self._looks.wishes
+        async for _ in changes(*causes, every=lambda: self._looks.pause(self._board.verdicts.probe_seconds)):
+            self._looks.present(self._gpus)
             for gpu in self._gpus:
                 await self.probe(gpu)
             if self._gpus:
@@ -165,13 +172,14 @@ class HealthWatcher:
             outcome = await self._read(gpu)
         except HardwareError as error:
             outcome = error
+        self._looks.keep(gpu, outcome if isinstance(outcome, GpuReadings) else None)
         if self._board.probed(gpu, outcome):
             self._on_change()
 
     async def _read(self, gpu: GpuUuid) -> GpuReadings:
         """Read one GPU, however long it takes; while the driver hangs in it, work that is new would hang as well."""
         reading: asyncio.Task[GpuReadings]
-        async with running(self._readings.read(gpu), name=f"probe of {gpu}") as reading:
+        async with running(self._readings.read(gpu, figures=self._looks.wanted), name=f"probe of {gpu}") as reading:
             for seconds, hit in ((HANG_SECONDS, (gpu,)), (BLIND_SECONDS, self._gpus)):
                 done, _ = await asyncio.wait([reading], timeout=seconds)
                 if done:

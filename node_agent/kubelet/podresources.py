@@ -1,12 +1,15 @@
 """Who holds what, and what could be given out: the kubelet's pod resources API."""
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from grpc import aio
 
 from node_agent.errors import KubeletError
+from node_agent.kit.latest import Latest
 from node_agent.kubelet.server import describe
 from node_agent.wire import podresources_v1_pb2 as wire
 from node_agent.wire import podresources_v1_pb2_grpc as rpc
@@ -18,26 +21,49 @@ RECEIVE_LIMIT = 16 * 1024 * 1024
 TIMEOUT_SECONDS = 5.0
 
 
-async def held_devices(socket: Path) -> dict[str, frozenset[str]]:
-    """The ids of the devices that pods hold at this moment, by resource.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PodDevice:
+    """A device that a container has, by its id within ``of``: a resource, or the driver of a ``claim``.
 
-    The kubelet answers ten calls at once and a hundred a second, for all its clients together: ask seldom.
-
-    Raises:
-        KubeletError: nobody answers, or too many ask.
+    ``claim`` is ``namespace/name``, ``pool`` and ``share_id`` are the claim's; all are empty for a resource.
     """
-    async with _lister(socket, "who holds what") as lister:
-        answer = await lister.List(wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
-    return _by_resource(
-        devices for pod in answer.pod_resources for container in pod.containers for devices in container.devices
-    )
+
+    of: str
+    device: str
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    claim: str = ""
+    pool: str = ""
+    share_id: str | None = None
+
+
+class PodDevices:
+    """What the kubelet tells of its pods: ``last`` is its last answer, whoever asked, and stays while it is silent."""
+
+    def __init__(self, socket: Path) -> None:
+        self._socket = socket
+        self.last: Latest[tuple[PodDevice, ...]] = Latest(())
+
+    async def held(self) -> dict[str, frozenset[str]]:
+        """The ids of the devices that pods hold at this moment by their limits, by resource.
+
+        The kubelet answers ten calls at once and a hundred a second, for all its clients together: ask seldom.
+
+        Raises:
+            KubeletError: nobody answers, or too many ask.
+        """
+        async with _lister(self._socket, "who holds what") as lister:
+            answer = await lister.List(wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
+        self.last.set(tuple(dict.fromkeys(_pod_devices(answer))))
+        return _by_resource((one.of, (one.device,)) for one in self.last.value if not one.claim)
 
 
 async def allocatable_devices(socket: Path) -> dict[str, frozenset[str]]:
-    """The ids of the devices that pods could have if no pod held any, by resource; otherwise as ``held_devices``."""
+    """The ids of the devices that pods could have if no pod held any, by resource; otherwise as ``held``."""
     async with _lister(socket, "what it can give out") as lister:
         answer = await lister.GetAllocatableResources(wire.AllocatableResourcesRequest(), timeout=TIMEOUT_SECONDS)
-    return _by_resource(answer.devices)
+    return _by_resource((entry.resource_name, entry.device_ids) for entry in answer.devices)
 
 
 @asynccontextmanager
@@ -50,8 +76,24 @@ async def _lister(socket: Path, what: str) -> AsyncIterator[rpc.PodResourcesList
             raise KubeletError(f"the kubelet does not tell on {socket} {what}: {describe(error)}") from error
 
 
-def _by_resource(found: Iterable[wire.ContainerDevices]) -> dict[str, frozenset[str]]:
+def _pod_devices(answer: wire.ListPodResourcesResponse) -> Iterator[PodDevice]:
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            device = partial(PodDevice, namespace=pod.namespace, pod=pod.name, container=container.name)
+            for entry in container.devices:
+                yield from (device(of=entry.resource_name, device=name) for name in entry.device_ids)
+            for claim in container.dynamic_resources:
+                name = f"{claim.claim_namespace}/{claim.claim_name}"
+                yield from (_claimed(device, name, entry) for entry in claim.claim_resources)
+
+
+def _claimed(device: Callable[..., PodDevice], claim: str, entry: wire.ClaimResource) -> PodDevice:
+    share_id = entry.share_id if entry.HasField("share_id") else None
+    return device(of=entry.driver_name, device=entry.device_name, claim=claim, pool=entry.pool_name, share_id=share_id)
+
+
+def _by_resource(found: Iterable[tuple[str, Iterable[str]]]) -> dict[str, frozenset[str]]:
     by_resource: dict[str, set[str]] = {}
-    for devices in found:
-        by_resource.setdefault(devices.resource_name, set()).update(devices.device_ids)
+    for resource, devices in found:
+        by_resource.setdefault(resource, set()).update(devices)
     return {resource: frozenset(ids) for resource, ids in by_resource.items()}

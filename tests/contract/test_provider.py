@@ -74,6 +74,22 @@ async def test_every_gpu_that_a_scan_lists_can_be_read(provider: Provider, uuids
         assert readings.memory_used is None or readings.memory_used >= 0
 
 
+async def test_figures_come_where_they_are_asked_for_and_are_within_reason(
+    provider: Provider, uuids: list[GpuUuid]
+) -> None:
+    for gpu in uuids:
+        assert (await provider.readings.read(gpu)).figures is None
+        figures = (await provider.readings.read(gpu, figures=True)).figures
+        assert figures is not None
+        assert figures.failed == {}
+        for memory in (figures.memory, *figures.partitions.values()):
+            assert memory is None or memory.used + memory.free + (memory.reserved or 0) == memory.total
+        for share in (figures.memory_utilization, figures.encoder_utilization, figures.decoder_utilization):
+            assert share is None or 0 <= share <= 1
+        for instance in await provider.partitioning.instances(gpu):
+            assert {one.uuid for one in instance.partitions} <= figures.partitions.keys()
+
+
 async def test_a_gpu_that_is_not_here_is_lost(provider: Provider, scan: Scan) -> None:
     with pytest.raises(DeviceLost):
         await provider.readings.read(STRANGER)

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from node_agent.errors import HardwareError
+from node_agent.hardware.figures import Figures
 from node_agent.hardware.provider import GpuReadings, HardwareEvent, RecoveryAction
 from node_agent.model.gpu import GpuUuid
 
@@ -41,21 +43,25 @@ class FakeEvents:
 
 
 class FakeReadings:
-    """Answers what ``set`` says of a GPU, all others are fit; not while it is ``hanging``. ``looks`` counts."""
+    """Answers what ``set`` says of a GPU, all others are fit; not while it is ``hanging``.
+
+    ``looks`` counts, ``with_figures`` those of them that asked for figures.
+    """
 
     def __init__(self) -> None:
-        self.looks = 0
+        self.looks = self.with_figures = 0
         self.hanging: GpuUuid | None = None
         self._answers: dict[GpuUuid, GpuReadings | HardwareError] = {}
 
     def set(self, gpu: GpuUuid, answer: GpuReadings | HardwareError) -> None:
         self._answers[gpu] = answer
 
-    async def read(self, gpu: GpuUuid) -> GpuReadings:
+    async def read(self, gpu: GpuUuid, *, figures: bool = False) -> GpuReadings:
         self.looks += 1
+        self.with_figures += figures
         while gpu == self.hanging:
             await asyncio.sleep(0.01)
         answer = self._answers.get(gpu, FIT)
         if isinstance(answer, HardwareError):
             raise answer
-        return answer
+        return replace(answer, figures=answer.figures or Figures()) if figures else answer

@@ -94,8 +94,8 @@ class NvmlReadings:
         self._lane = lane
         self._reader = reader
 
-    async def read(self, gpu: GpuUuid) -> GpuReadings:
-        return await self._lane.run("read", partial(self._reader.read, gpu))
+    async def read(self, gpu: GpuUuid, *, figures: bool = False) -> GpuReadings:
+        return await self._lane.run("read", partial(self._reader.read, gpu, figures=figures))
 
 
 class NvmlModes(_Jobs):

@@ -1,7 +1,7 @@
 """What a GPU measures of itself, read anew at each look. What its links are up to is in ``wiring``."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,10 +10,11 @@ import pynvml
 
 from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError
 from node_agent.hardware.nvml.fabric import fabric
+from node_agent.hardware.nvml.figures import figures as read_figures
 from node_agent.hardware.nvml.partitions import live_devices
 from node_agent.hardware.nvml.scan import memory_info
 from node_agent.hardware.nvml.session import Session
-from node_agent.hardware.nvml.translate import Answers, Calls, Handle, Query, figure
+from node_agent.hardware.nvml.translate import Answers, Calls, Handle, Query, field_values, figure
 from node_agent.hardware.nvml.wiring import Wiring
 from node_agent.hardware.provider import GpuReadings, PcieLink, RecoveryAction, Throttle
 from node_agent.model.gpu import GpuUuid
@@ -72,8 +73,8 @@ class Reader:
         """Ask for everything at the next look, since something has happened. May be called from any thread."""
         self._slow = {}
 
-    def read(self, gpu: GpuUuid) -> GpuReadings:
-        """Read one GPU.
+    def read(self, gpu: GpuUuid, *, figures: bool = False) -> GpuReadings:
+        """Read one GPU, with its figures where they are wanted.
 
         Raises:
             DeviceLost: it is off the bus.
@@ -84,7 +85,7 @@ class Reader:
         known = remembered.pop(gpu, None)
         calls, handle, answers = self._session.calls, self._session.handle(gpu), Answers()
         values = answers.ask_all(_QUERIES, calls, handle)
-        told = _told(calls, handle, [field for field, _ in _FIELDS.values()])
+        told = field_values(calls, handle, [(field, 0) for field, _ in _FIELDS.values()])
         for (name, (_, meaning)), answer in zip(_FIELDS.items(), told, strict=True):
             values[name] = answers.ask(name, partial(_meant, answer, meaning))
         # A GPU that lacks everything is an odd one; a GPU that fails everything is a broken one.
@@ -93,6 +94,8 @@ class Reader:
         slow = known if known and self._is_good(known) else self._read_slow(gpu, handle)
         remembered[gpu] = slow
         told_now = {name: value for name, value in values.items() if value is not None}
+        if figures:
+            told_now["figures"] = read_figures(calls, handle)
         return GpuReadings(failed={**slow.failed, **answers.failed}, **{**slow.values, **told_now})
 
     def _is_good(self, known: _Slow) -> bool:
@@ -105,16 +108,6 @@ class Reader:
         # What went wrong is tried again at the next look.
         until = time.monotonic() + (0 if answers.failed else SLOW_SECONDS)
         return _Slow(until=until, generation=self._session.generation, values=values, failed=answers.failed)
-
-
-def _told(calls: Calls, handle: Handle, fields: Sequence[int]) -> list[int | HardwareError]:
-    """All fields by one call; where that fails as a whole, so has each of them."""
-    try:
-        return calls.fields(handle, [(field, 0) for field in fields])
-    except (DeviceLost, DriverUnavailable):
-        raise
-    except HardwareError as error:
-        return [error for _ in fields]
 
 
 def _meant(answer: int | HardwareError, meaning: Callable[[int], Any]) -> Any:

@@ -144,6 +144,16 @@ def _field(value: Any) -> int | HardwareError:
     return number
 
 
+def field_values(calls: Calls, handle: Handle, wanted: Sequence[tuple[int, int]]) -> list[int | HardwareError]:
+    """As ``Calls.fields``; where the call fails as a whole, so has each of them."""
+    try:
+        return calls.fields(handle, wanted)
+    except (DeviceLost, DriverUnavailable):
+        raise
+    except HardwareError as error:
+        return [error for _ in wanted]
+
+
 def text(answer: bytes | str) -> str:
     """Always a str; bytes that are no UTF-8 show as replacement characters."""
     return answer if isinstance(answer, str) else answer.decode(errors="replace")

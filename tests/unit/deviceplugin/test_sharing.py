@@ -20,7 +20,7 @@ from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
-from node_agent.kubelet.podresources import held_devices
+from node_agent.kubelet.podresources import PodDevices
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.topology.preferred import Policy
@@ -39,7 +39,7 @@ async def door(world: World, kubelet: EmbeddedKubelet, folder: Path) -> AsyncIte
             await ledger.reconcile(Door.CLAIM, [])
             limits = LimitDoor(
                 ledger=ledger,
-                held=lambda: held_devices(kubelet.pod_resources_socket),
+                held=PodDevices(kubelet.pod_resources_socket).held,
                 gpu_of=gpu_of,
                 every_seconds=0.05,
                 admission_seconds=0.1,

@@ -11,6 +11,7 @@ from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, 
 from node_agent.health import watcher
 from node_agent.health.board import HealthBoard
 from node_agent.health.chart import Chart, Course
+from node_agent.health.looks import LastLooks
 from node_agent.health.verdicts import Verdicts
 from node_agent.health.watcher import HealthWatcher
 from node_agent.kit.latest import Latest
@@ -37,13 +38,14 @@ class Ward:
         self.inventory: Latest[Inventory] = Latest(inventory or node(3))
         self.events, self.readings = FakeEvents(), FakeReadings()
         self.board = HealthBoard(Verdicts(probe_seconds=probe_seconds), before)
-        self.rescans = 0
+        self.looks, self.rescans = LastLooks(), 0
         self.watcher = HealthWatcher(
             inventory=self.inventory,
             events=self.events,
             readings=self.readings,
             board=self.board,
             on_change=self._rescan,
+            looks=self.looks,
         )
 
     def _rescan(self) -> None:

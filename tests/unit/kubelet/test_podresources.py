@@ -1,6 +1,7 @@
 """Asking the kubelet who holds devices, over real gRPC."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import grpc
 import pytest
 
 from node_agent.errors import KubeletError
-from node_agent.kubelet.podresources import allocatable_devices, held_devices
+from node_agent.kubelet.podresources import PodDevice, PodDevices, allocatable_devices
 from node_agent.kubelet.server import serving
 from node_agent.wire import podresources_v1_pb2 as wire
 from node_agent.wire import podresources_v1_pb2_grpc as rpc
@@ -56,6 +57,10 @@ def pod(name: str, *containers: dict[str, list[str]]) -> wire.PodResources:
     )
 
 
+async def held_devices(socket: Path) -> dict[str, frozenset[str]]:
+    return await PodDevices(socket).held()
+
+
 Ask = Callable[[Path], Awaitable[dict[str, frozenset[str]]]]
 
 
@@ -81,6 +86,39 @@ async def test_a_device_on_two_numa_nodes_is_listed_twice_and_held_once(tmp_path
     entry = wire.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-1"])
     pods = [wire.PodResources(containers=[wire.ContainerResources(devices=[entry, entry])])]
     assert await ask(tmp_path, Lister(pods)) == {"nvidia.com/gpu": {"GPU-1"}}
+
+
+async def test_who_has_which_device_is_kept_with_claims_and_until_the_next_answer(tmp_path: Path) -> None:
+    limits = wire.ContainerDevices(resource_name="nvidia.com/gpu", device_ids=["GPU-1"])
+    claimed = [
+        wire.ClaimResource(driver_name="gpu.nvidia.com", pool_name="node", device_name="gpu-2"),
+        wire.ClaimResource(driver_name="gpu.nvidia.com", pool_name="node", device_name="gpu-3", share_id="one"),
+    ]
+    claim = wire.DynamicResource(claim_name="four", claim_namespace="team", claim_resources=claimed)
+    container = wire.ContainerResources(name="main", devices=[limits], dynamic_resources=[claim])
+    lister = Lister([wire.PodResources(name="train", namespace="team", containers=[container])])
+    socket = tmp_path / "kubelet.sock"
+    pods = PodDevices(socket)
+    async with serving(socket, lambda server: rpc.add_PodResourcesListerServicer_to_server(lister, server)):
+        assert await pods.held() == {"nvidia.com/gpu": {"GPU-1"}}
+        lister.busy = True
+        with pytest.raises(KubeletError):
+            await pods.held()
+
+    of_claim = PodDevice(
+        namespace="team",
+        pod="train",
+        container="main",
+        of="gpu.nvidia.com",
+        device="gpu-2",
+        claim="team/four",
+        pool="node",
+    )
+    assert pods.last.value == (
+        PodDevice(namespace="team", pod="train", container="main", of="nvidia.com/gpu", device="GPU-1"),
+        of_claim,
+        replace(of_claim, device="gpu-3", share_id="one"),
+    )
 
 
 async def test_an_answer_larger_than_grpcs_default_is_taken(tmp_path: Path) -> None:
