@@ -29,16 +29,17 @@ def grant_for(claim: Claim, driver: str, devices: Devices) -> Grant:
 
 
 def check_still_the_same(known: Grant, wanted: Grant) -> None:
-    """Raise UnknownDevice where a device that the claim has had stands for other GPUs by now.
+    """Raise UnknownDevice where a device that the claim has had stands for other hardware by now.
 
     A claim names its device and nothing else; whoever took another GPU of that name would take somebody else's.
     """
-    had = {hold.device: hold.gpus for hold in known.holds}
+    had = {hold.device: hold.places for hold in known.holds}
     for hold in wanted.holds:
-        if hold.gpus != had.get(hold.device, hold.gpus):
+        if hold.places != had.get(hold.device, hold.places):
+            was, now = (", ".join(map(str, places)) for places in (had[hold.device], hold.places))
             raise UnknownDevice(
-                f"{wanted.holder} has {hold.device}, which was {', '.join(had[hold.device])} when it was prepared "
-                f"and is {', '.join(hold.gpus)} now: delete the pod and its claim, so that it is scheduled anew"
+                f"{wanted.holder} has {hold.device}, which was {was} when it was prepared "
+                f"and is {now} now: delete the pod and its claim, so that it is scheduled anew"
             )
 
 
@@ -59,6 +60,7 @@ def _hold(claim: Claim, allocated: AllocatedDevice, devices: Devices) -> Hold:
     return Hold(
         device=device.name,
         gpus=device.gpus,
+        part=device.part,
         request=allocated.request,
         pool=allocated.pool,
         share_id=allocated.share_id,

@@ -1,4 +1,8 @@
-"""Who stands in whose way: two holds of one GPU, unless both are shares of it that want it set alike. Pure."""
+"""Who stands in whose way: two holds of one place, unless both are shares of it that want it set alike. Pure.
+
+A place is a GPU or a part of it. Parts that do not overlap never are in each other's way; a part always is in that of
+its GPU as a whole.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,6 +11,7 @@ from itertools import product
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.errors import AllocationError, DeviceHeld, ModesDisagree
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import Place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +56,8 @@ def _between(wanted: Grant, hold: Hold, grant: Grant, held: Hold) -> Conflict | 
     gpus = set(hold.gpus).intersection(held.gpus)
     if not gpus or hold.admin or held.admin:
         return None
+    if hold.part is not None and held.part is not None and not hold.part.overlaps(held.part):
+        return None
     together = _go_together(wanted, hold, grant, held)
     if together and (not hold.mode or not held.mode or hold.mode == held.mode):
         return None
@@ -67,7 +74,8 @@ def _go_together(wanted: Grant, hold: Hold, grant: Grant, held: Hold) -> bool:
     """Whether a hold may be added to one of the same GPU, as far as it is not a matter of modes.
 
     Among limits a share goes with everybody: who got the GPU as a whole, before it was shared, is one of the sharers
-    from then on. The whole GPU is for one alone. What a change of layout holds it may hold more of.
+    from then on. The whole GPU is for one alone. So it is with a part; one that only overlaps it is another thing. What
+    a change of layout holds it may hold more of.
     """
     if wanted.holder.id == grant.holder.id:
         return True
@@ -75,6 +83,8 @@ def _go_together(wanted: Grant, hold: Hold, grant: Grant, held: Hold) -> bool:
         return False
     if wanted.holder.door is Door.LAYOUT:
         return True
+    if hold.part != held.part:
+        return False
     if wanted.holder.door is Door.LIMIT:
         return hold.share_id is not None
     return hold.share_id is not None and held.share_id is not None and hold.share_id != held.share_id
@@ -86,6 +96,11 @@ def holders_of(gpu: GpuUuid, grants: Iterable[Grant]) -> tuple[Holder, ...]:
 
 
 def held_gpus(door: Door, grants: Iterable[Grant]) -> frozenset[GpuUuid]:
-    """The GPUs that a door has given out, so that the other door cannot: admin access takes none away."""
+    """The GPUs of which a door has given out something."""
+    return frozenset(place.gpu for place in held_places(door, grants))
+
+
+def held_places(door: Door, grants: Iterable[Grant]) -> frozenset[Place]:
+    """What a door has given out, so that the other door cannot: admin access takes nothing away."""
     holds = (hold for grant in grants if grant.holder.door is door for hold in grant.holds)
-    return frozenset(gpu for hold in holds if not hold.admin for gpu in hold.gpus)
+    return frozenset(place for hold in holds if not hold.admin for place in hold.places)

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import Part, Place
 
 Notes = Mapping[str, Any]
 """What a step has to remember for its undo: plain data that JSON can hold."""
@@ -54,7 +55,7 @@ class Holder:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hold:
-    """One device of a grant, by the name that it is offered under, and the GPUs that it stands for.
+    """One device of a grant, by the name that it is offered under, and the GPUs that it stands for; or the ``part``.
 
     ``share_id`` tells the shares of one device apart. Who has ``admin`` access looks at a device and takes it from
     nobody. ``mode`` says, for people, how the GPUs have to be set for it; empty where they may be as they are.
@@ -63,6 +64,7 @@ class Hold:
 
     device: str
     gpus: tuple[GpuUuid, ...]
+    part: Part | None = None
     request: str = ""
     pool: str = ""
     share_id: str | None = None
@@ -73,6 +75,13 @@ class Hold:
     def __post_init__(self) -> None:
         if not self.gpus or len(set(self.gpus)) < len(self.gpus):
             raise ValueError(f"{self.device}: a hold is of one GPU or of several different ones, not of {self.gpus}")
+        if self.part is not None and len(self.gpus) > 1:
+            raise ValueError(f"{self.device}: a part is of one GPU, not of {self.gpus}")
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What is taken of the hardware."""
+        return tuple(Place(gpu=gpu, part=self.part) for gpu in self.gpus)
 
     @property
     def unprepared(self) -> "Hold":

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from node_agent.model.gpu import DeviceName, GpuUuid
+from node_agent.model.partition import Part
 
 
 class DeviceKind(StrEnum):
@@ -11,16 +12,23 @@ class DeviceKind(StrEnum):
 
     GPU = "gpu"
     GROUP = "group"
+    MIG = "mig"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublishedDevice:
-    """A device by the name under which it is published; whoever holds it holds all of ``gpus``."""
+    """A device by the name under which it is published; whoever holds it holds all of ``gpus``.
+
+    A partition is the ``part`` of one GPU, whether it is there already or is made for whoever gets it.
+    """
 
     name: DeviceName
     kind: DeviceKind
     gpus: tuple[GpuUuid, ...]
+    part: Part | None = None
 
     def __post_init__(self) -> None:
         if not self.gpus or len(set(self.gpus)) != len(self.gpus):
             raise ValueError(f"{self.name}: a device stands for one GPU or for several different ones")
+        if (self.part is not None) is not (self.kind is DeviceKind.MIG) or (self.part and len(self.gpus) > 1):
+            raise ValueError(f"{self.name}: a MIG device is a part of one GPU, and no other device is a part")

@@ -1,11 +1,12 @@
 """One frozen snapshot of the node's GPUs; the generation grows with each snapshot that differs from the last."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.links import LinkGraph
+from node_agent.model.partition import Instance, Partition, PartitionProfile, PartitionUuid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,7 +31,9 @@ class MissingGpu:
 class Inventory:
     """What the node has. ``gpus`` are in the order of their PCI addresses; ``missing`` are counted but unreadable.
 
-    ``problem`` says why the driver as a whole cannot be asked, in words for the operator; then there are no GPUs.
+    ``profiles`` are what each GPU that can be cut can be cut to, and ``instances`` what lies on those that are cut now;
+    ``unlisted`` says of which of these that cannot be told, and why. ``problem`` says why the driver as a whole cannot
+    be asked, in words for the operator; then there are no GPUs.
     """
 
     generation: int = 0
@@ -38,6 +41,9 @@ class Inventory:
     gpus: tuple[Gpu, ...] = ()
     links: LinkGraph = field(default_factory=LinkGraph)
     missing: tuple[MissingGpu, ...] = ()
+    profiles: Mapping[GpuUuid, tuple[PartitionProfile, ...]] = field(default_factory=dict)
+    instances: Mapping[GpuUuid, tuple[Instance, ...]] = field(default_factory=dict)
+    unlisted: Mapping[GpuUuid, str] = field(default_factory=dict)
     problem: str | None = None
 
     def __post_init__(self) -> None:
@@ -50,6 +56,12 @@ class Inventory:
     @cached_property
     def by_uuid(self) -> dict[GpuUuid, Gpu]:
         return {gpu.uuid: gpu for gpu in self.gpus}
+
+    @cached_property
+    def partitions(self) -> dict[PartitionUuid, Partition]:
+        """The live partitions of all GPUs, in the order of the GPUs and of their placements."""
+        lying = (one for gpu in self.gpus for one in self.instances.get(gpu.uuid, ()))
+        return {partition.uuid: partition for one in lying for partition in one.partitions}
 
     def same_content(self, other: "Inventory") -> bool:
         """True where the two differ in nothing but the generation."""

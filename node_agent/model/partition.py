@@ -5,6 +5,7 @@ compute instances, which share them. Nearly always one compute instance fills it
 instance with the GPU instance that it is in.
 """
 
+import re
 from dataclasses import dataclass, field
 from typing import NewType
 
@@ -84,12 +85,59 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Part:
+    """What a partition takes of its GPU; it says the same of one that is yet to be made, or made again.
+
+    ``profile`` is the full name. ``computes`` are the first compute slice of its GPU instance that it has and how many,
+    None where it has all of them.
+    """
+
+    profile: str
+    placement: Placement
+    computes: tuple[int, int] | None = None
+
+    def overlaps(self, other: "Part") -> bool:
+        """Whether the two cannot be there at once: they need one slice, or cut it in two ways."""
+        if not self.placement.overlaps(other.placement):
+            return False
+        if self.computes is None or other.computes is None or self._instance != other._instance:
+            return True
+        (start, count), (other_start, other_count) = self.computes, other.computes
+        return start < other_start + other_count and other_start < start + count
+
+    @property
+    def _instance(self) -> tuple[str, Placement]:
+        """The GPU instance that it is in."""
+        return re.sub(r"^\d+c\.", "", self.profile), self.placement
+
+    def __str__(self) -> str:
+        within = "" if self.computes is None else f", compute slices {self.computes[0]}:{self.computes[1]}"
+        return f"{self.profile} at {self.placement.start}{within}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """A GPU, or a part of it: what two holders may not have at once."""
+
+    gpu: GpuUuid
+    part: Part | None = None
+
+    def overlaps(self, other: "Place") -> bool:
+        if self.gpu != other.gpu:
+            return False
+        return self.part is None or other.part is None or self.part.overlaps(other.part)
+
+    def __str__(self) -> str:
+        return self.gpu if self.part is None else f"{self.part} of {self.gpu}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Partition(Engines):
     """One live partition. ``instance`` and ``compute_instance`` are the driver's ids, reused after it is destroyed.
 
     ``profile`` is its full name: ``1c.3g.71gb`` where it fills only one of the three compute slices of its GPU
     instance, the one at ``compute_start``. ``placement``, engines and ``memory`` (bytes) are those of the GPU instance,
-    which it shares with others in there.
+    which it shares with others in there. ``index`` is its number among those of its GPU, for display only.
     """
 
     uuid: PartitionUuid
@@ -101,8 +149,19 @@ class Partition(Engines):
     slices: int
     compute_slices: int
     compute_start: int = 0
+    index: int = 0
     memory: int | None = None
     multiprocessors: int | None = None
+
+    @property
+    def part(self) -> Part:
+        whole = self.compute_slices == self.slices
+        computes = None if whole else (self.compute_start, self.compute_slices)
+        return Part(profile=self.profile, placement=self.placement, computes=computes)
+
+    @property
+    def place(self) -> Place:
+        return Place(gpu=self.parent, part=self.part)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,12 +4,14 @@ A node's links are given by pairs of indices; what is not given has no NVLink an
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 from node_agent.dra.taints import Taint, together
-from node_agent.model.gpu import Gpu, GpuUuid, device_name
+from node_agent.model.gpu import Gpu, GpuUuid, PartitionMode, device_name
 from node_agent.model.inventory import Inventory
 from node_agent.model.links import Link, LinkGraph, PciePath, pair
+from node_agent.model.partition import Instance, Partition, PartitionUuid, Placement
 from node_agent.model.pci import pci_address
 
 PathBetween = Callable[[Gpu, Gpu], PciePath]
@@ -75,6 +77,47 @@ def without(node: Inventory, *indices: int) -> Inventory:
     """The same node after these GPUs have dropped out."""
     left = tuple(each for position, each in enumerate(node.gpus) if position not in indices)
     return Inventory(generation=node.generation + 1, gpus=left, links=node.links.among(each.uuid for each in left))
+
+
+def partition(
+    of: Gpu, profile: str, start: int = 0, *, length: int = 1, number: int = 0, computes: tuple[int, int] | None = None
+) -> Partition:
+    """A live partition: of a profile ``1g.…`` one slice, and so on; ``number`` is its index and the instance's id."""
+    slices = int(profile.rpartition("c.")[2][0])
+    return Partition(
+        uuid=PartitionUuid(f"MIG-{of.index:08x}-0000-5000-8000-{number:012x}"),
+        parent=of.uuid,
+        profile=profile,
+        placement=Placement(start=start, length=length),
+        instance=number,
+        compute_instance=computes[0] if computes else 0,
+        slices=slices,
+        compute_slices=computes[1] if computes else slices,
+        compute_start=computes[0] if computes else 0,
+        index=number,
+        memory=slices << 34,
+        multiprocessors=16 * slices,
+    )
+
+
+def cut(node: Inventory, gpus: Mapping[int, Sequence[Partition]]) -> Inventory:
+    """The same node with MIG on where GPUs are named by their position, and each of these cut so."""
+    changed = [
+        replace(one, partition_mode=PartitionMode.ENABLED) if i in gpus else one for i, one in enumerate(node.gpus)
+    ]
+    instances = {node.gpus[i].uuid: tuple(map(_instance, parts)) for i, parts in gpus.items()}
+    return replace(node, gpus=tuple(changed), instances=instances)
+
+
+def _instance(partition: Partition) -> Instance:
+    return Instance(
+        gpu=partition.parent,
+        id=partition.instance,
+        profile=partition.profile.rpartition("c.")[2],
+        placement=partition.placement,
+        slices=partition.slices,
+        partitions=(partition,),
+    )
 
 
 def switched_node(

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from node_agent.allocation.checkpoint import VERSION, Checkpoint, decode, encode
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, Notes, State
 from node_agent.errors import CheckpointDamaged, StateError
+from node_agent.kit.sealed import seal
+from node_agent.model.partition import Part, Placement
 from tests.fakes.builders import uuid
 from tests.unit.allocation.support import LEDGER, grant
 
@@ -37,17 +39,27 @@ json_values = st.recursive(
 any_holds = st.builds(
     Hold,
     device=words,
-    gpus=st.lists(st.integers(0, 7).map(uuid), min_size=1, unique=True).map(tuple),
+    gpus=st.lists(st.integers(0, 7).map(uuid), min_size=1, max_size=1).map(tuple),
+    part=st.none()
+    | st.builds(
+        Part,
+        profile=words,
+        placement=st.builds(Placement, start=st.integers(0, 7), length=st.integers(1, 8)),
+        computes=st.none() | st.tuples(st.integers(0, 6), st.integers(1, 7)),
+    ),
     request=words,
     pool=words,
     share_id=st.none() | words,
     admin=st.booleans(),
     cdi_ids=st.lists(words, max_size=2).map(tuple),
 )
+whole_holds = st.builds(
+    Hold, device=words, gpus=st.lists(st.integers(0, 7).map(uuid), min_size=1, unique=True).map(tuple)
+)
 any_grants = st.builds(
     Grant,
     holder=st.builds(Holder, door=st.sampled_from(Door), id=st.text(min_size=1, max_size=9), name=words),
-    holds=st.lists(any_holds, min_size=1, max_size=3).map(tuple),
+    holds=st.lists(any_holds | whole_holds, min_size=1, max_size=3).map(tuple),
     state=st.sampled_from(State),
     boot_id=words,
     since=st.floats(0, 2**40),
@@ -63,6 +75,16 @@ any_books = st.builds(
 @given(any_books)
 def test_what_is_read_is_what_was_written(books: Books) -> None:
     assert decode(encode(books)) == books
+
+
+def test_a_file_from_before_there_were_parts_is_of_whole_gpus() -> None:
+    old = json.loads(encode(BOOKS))
+    payload = old["payload"]
+    for one in payload["grants"]:
+        for hold in one["holds"]:
+            del hold["part"]
+    books = decode(seal(json.dumps(payload).encode(), VERSION))
+    assert books == BOOKS
 
 
 def test_steps_keep_their_order() -> None:

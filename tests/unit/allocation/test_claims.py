@@ -7,6 +7,9 @@ import pytest
 from node_agent.allocation.claims import check_still_the_same, grant_for
 from node_agent.allocation.grants import Door, Hold, Holder, State
 from node_agent.errors import AllocationError, UnknownDevice
+from node_agent.model.device import DeviceKind, PublishedDevice
+from node_agent.model.gpu import device_name
+from node_agent.model.partition import Part, Placement
 from tests.fakes.builders import uuid
 from tests.unit.allocation.support import DEVICES, DRIVER, POOL, allocated, claim, device, grant, uid_of
 
@@ -51,6 +54,18 @@ def test_a_name_that_stands_for_another_gpu_by_now_is_refused_with_both_uuids() 
         check_still_the_same(grant("a", 0), grant_for(claim("a", "gpu-0"), DRIVER, {"gpu-0": device("gpu-0", 5)}))
     assert f"gpu-0, which was {uuid(0)} when it was prepared and is {uuid(5)} now" in str(refused.value)
     assert "delete the pod and its claim" in str(refused.value)
+
+
+def test_a_mig_device_is_held_as_the_part_that_it_is_and_refused_once_it_is_another() -> None:
+    parts = [Part(profile=profile, placement=Placement(start=0, length=4)) for profile in ("3g.71gb", "4g.71gb")]
+    first, other = (
+        {"gpu-0-mig": PublishedDevice(name=device_name("gpu-0-mig"), kind=DeviceKind.MIG, gpus=(uuid(0),), part=part)}
+        for part in parts
+    )
+    held = grant_for(claim("a", "gpu-0-mig"), DRIVER, first)
+    assert held.holds[0].part == parts[0]
+    with pytest.raises(UnknownDevice, match=f"was 3g.71gb at 0 of {uuid(0)} when it was prepared and is 4g.71gb at 0"):
+        check_still_the_same(held, grant_for(claim("a", "gpu-0-mig"), DRIVER, other))
 
 
 def test_a_name_that_the_claim_did_not_have_before_is_no_change() -> None:

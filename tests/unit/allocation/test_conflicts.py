@@ -4,24 +4,35 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from node_agent.allocation.changes import released, reserved
-from node_agent.allocation.conflicts import find_conflict, held_gpus, holders_of
+from node_agent.allocation.conflicts import find_conflict, held_gpus, held_places, holders_of
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder
 from node_agent.errors import AllocationError, DeviceHeld, ModesDisagree
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import Part, Place, Placement
 from tests.fakes.builders import uuid
 from tests.unit.allocation.support import grant, holder
 
 SETS = ((0,), (1,), (2,), (3,), (0, 1), (2, 3), (0, 1, 2, 3))
+FIRST, SECOND = Placement(start=0, length=4), Placement(start=4, length=4)
+PARTS = (
+    Part(profile="3g.71gb", placement=FIRST),
+    Part(profile="3g.71gb", placement=SECOND),
+    Part(profile="1g.18gb", placement=Placement(start=1, length=1)),
+    Part(profile="2c.3g.71gb", placement=FIRST, computes=(0, 2)),
+    Part(profile="1c.3g.71gb", placement=FIRST, computes=(2, 1)),
+)
 
 
 @st.composite
 def holds(draw: st.DrawFn) -> Hold:
     indices = draw(st.sampled_from(SETS))
     return Hold(
+        part=draw(st.sampled_from((None, *PARTS))) if len(indices) == 1 else None,
         device="-".join(map(str, indices)),
         gpus=tuple(uuid(i) for i in indices),
         share_id=draw(st.sampled_from((None, None, "share-a", "share-b"))),
@@ -44,6 +55,7 @@ class User:
     holder: Holder
     share: str | None
     mode: str
+    part: Part | None
 
 
 def users(all_grants: Iterable[Grant]) -> dict[GpuUuid, list[User]]:
@@ -52,7 +64,7 @@ def users(all_grants: Iterable[Grant]) -> dict[GpuUuid, list[User]]:
     for one in all_grants:
         for hold in one.holds:
             for gpu in () if hold.admin else hold.gpus:
-                found.setdefault(gpu, []).append(User(one.holder, hold.share_id, hold.mode))
+                found.setdefault(gpu, []).append(User(one.holder, hold.share_id, hold.mode, hold.part))
     return found
 
 
@@ -67,14 +79,16 @@ def pairs(booked: list[User]) -> Iterator[tuple[User, User]]:
 
 def bearable(first: User, later: User) -> bool:
     """Whether the later one may come to the first."""
+    if first.part and later.part and not first.part.overlaps(later.part):
+        return True
     if {first.mode, later.mode} == {"short time slices", "MPS"}:
         return False
-    if first.holder == later.holder:
+    if first.holder == later.holder or first.holder.door is later.holder.door is Door.LAYOUT:
         return True
+    if first.part != later.part:
+        return False
     if first.holder.door is Door.LIMIT and later.holder.door is Door.LIMIT:
         return later.share is not None
-    if first.holder.door is later.holder.door is Door.LAYOUT:
-        return True
     return (
         first.holder.door is later.holder.door and None not in (first.share, later.share) and first.share != later.share
     )
@@ -122,6 +136,9 @@ def test_both_views_of_who_holds_what_agree_with_the_grants(all_grants: list[Gra
     for door in Door:
         taken = users([one for one in all_grants if one.holder.door is door])
         assert held_gpus(door, all_grants) == frozenset(taken)
+        assert held_places(door, all_grants) == {
+            Place(gpu=gpu, part=user.part) for gpu, found in taken.items() for user in found
+        }
 
 
 def test_a_group_and_one_of_its_gpus_conflict_and_the_message_says_why() -> None:
@@ -193,3 +210,34 @@ def test_one_claim_cannot_have_two_shares_of_a_gpu_set_differently() -> None:
     conflict = find_conflict(Grant(holder=holder("a"), holds=holds), [])
     assert conflict is not None
     assert set(conflict.modes or ()) == {"a", "b"}
+
+
+def of_part(name: str, part: Part | None, *, door: Door = Door.CLAIM, share_id: str | None = None) -> Grant:
+    holds = (Hold(device=f"gpu-0-{name}", gpus=(uuid(0),), part=part, share_id=share_id),)
+    return Grant(holder=holder(name, door), holds=holds)
+
+
+@pytest.mark.parametrize("door", [Door.CLAIM, Door.LIMIT])
+def test_parts_that_do_not_overlap_go_together_through_whatever_doors(door: Door) -> None:
+    first, second = of_part("a", PARTS[0]), of_part("b", PARTS[1], door=door)
+    assert find_conflict(first, [second]) is None
+    assert find_conflict(of_part("c", PARTS[3]), [of_part("d", PARTS[4], door=door)]) is None
+
+
+@pytest.mark.parametrize("share_id", [None, "1"])
+def test_a_part_and_its_gpu_as_a_whole_never_go_together(share_id: str | None) -> None:
+    for door in (Door.CLAIM, Door.LIMIT):
+        part, whole = of_part("a", PARTS[0], share_id=share_id), of_part("b", None, door=door, share_id=share_id)
+        assert find_conflict(part, [whole]) is not None
+        assert find_conflict(whole, [part]) is not None
+
+
+def test_shares_of_one_part_go_together_and_those_of_parts_that_overlap_do_not() -> None:
+    one = of_part("a", PARTS[0], share_id="1", door=Door.LIMIT)
+    assert find_conflict(of_part("b", PARTS[0], share_id="2", door=Door.LIMIT), [one]) is None
+    assert find_conflict(of_part("b", PARTS[2], share_id="2", door=Door.LIMIT), [one]) is not None
+
+
+def test_a_part_of_several_gpus_is_an_error() -> None:
+    with pytest.raises(ValueError, match="a part is of one GPU"):
+        Hold(device="any", gpus=(uuid(0), uuid(1)), part=PARTS[0])

@@ -9,6 +9,7 @@ from node_agent.model.gpu import DeviceName, Gpu, GpuUuid
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
 from node_agent.model.links import Link, LinkGraph, pair
 from node_agent.model.pci import pci_address
+from tests.fakes import builders
 
 
 def gpu(number: int, uuid: str = "", name: str = "", bus: int | None = None) -> Gpu:
@@ -25,6 +26,14 @@ def test_a_gpu_is_found_by_its_uuid() -> None:
     inventory = Inventory(gpus=(gpu(0), gpu(1)))
     assert inventory.by_uuid == {"GPU-0": gpu(0), "GPU-1": gpu(1)}
     assert inventory.by_uuid is inventory.by_uuid
+
+
+def test_partitions_are_found_by_their_uuids_in_the_order_of_their_gpus() -> None:
+    node = builders.l4_pair()
+    late, early = (builders.partition(each, "1g.5gb", number=each.index + 3) for each in reversed(node.gpus))
+    inventory = builders.cut(node, {1: [late], 0: [early]})
+    assert inventory.partitions == {early.uuid: early, late.uuid: late}
+    assert list(inventory.partitions) == [early.uuid, late.uuid]
 
 
 @pytest.mark.parametrize(
@@ -59,6 +68,9 @@ def test_a_difference_in_any_field_but_the_generation_is_a_difference() -> None:
         "gpus": (gpu(0),),
         "links": LinkGraph(links={pair(GpuUuid("GPU-0"), GpuUuid("GPU-1")): Link(nvlinks=1)}),
         "missing": (MissingGpu(index=1, reason="lost"),),
+        "profiles": {GpuUuid("GPU-0"): ()},
+        "instances": {GpuUuid("GPU-0"): ()},
+        "unlisted": {GpuUuid("GPU-0"): "it does not tell"},
         "problem": "no driver",
     }
     assert {field.name for field in dataclasses.fields(Inventory)} == {"generation", *other}
