@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from node_agent.errors import DriverUnavailable
+from node_agent.hardware.cuts import CutReader, Cuts
 from node_agent.hardware.names import NameFile, Names, named
 from node_agent.hardware.provider import GpuFacts, Provider, Scan
 from node_agent.hardware.sysfs import Sysfs
@@ -50,6 +51,8 @@ class InventoryKeeper:
         self._names: Names = {}
         self._unknown: Mapping[str, Mapping[str, str]] = {}
         self._asked = asyncio.Event()
+        self._begun, self._over = 0, Latest(0)
+        self._cuts = CutReader(provider.partitioning)
 
     @property
     def names(self) -> Names:
@@ -66,6 +69,15 @@ class InventoryKeeper:
         """Look again soon. Asking many times before that is one look."""
         self._asked.set()
 
+    async def look(self) -> Inventory:
+        """Look again, and wait for that: what had changed before the call is in the answer. Needs ``run``."""
+        awaited = self._begun + 1
+        self.rescan()
+        async for over in self._over.watch():
+            if over >= awaited:
+                break
+        return self.inventory.value
+
     async def run(self) -> None:
         """Look until cancelled; sooner again, with growing pauses, while the driver or a GPU is missing."""
         self._names = await asyncio.to_thread(self._file.load)
@@ -74,7 +86,9 @@ class InventoryKeeper:
             while True:
                 self._asked.clear()
                 before = self.inventory.value
+                self._begun += 1
                 await self._look()
+                self._over.set(self._begun)
                 if self.inventory.value.generation != before.generation:
                     tries = pauses(longest=self._period)
                 pause = next(tries) if self._incomplete else self._period
@@ -95,14 +109,21 @@ class InventoryKeeper:
         try:
             scan = await self._provider.discovery.scan()
             links = await self._provider.topology.links([gpu.uuid for gpu in scan.gpus])
+            cuts = await self._cuts.read(scan.gpus)
         except DriverUnavailable as error:
+            self._cuts.forget()
             self._publish(unreachable(previous, str(error)))
             return
         # Kept before they are published: a name that was seen must be the same after a crash.
         self._names = named(self._names, scan.gpus)
         await asyncio.to_thread(self._file.keep, self._names)
-        inventory = joined(previous, scan, links, self._names, self._sysfs)
-        self._report_unknown(inventory, scan)
+        inventory = replace(
+            joined(previous, scan, links, self._names, self._sysfs),
+            profiles=cuts.profiles,
+            instances=cuts.instances,
+            unlisted=cuts.unlisted,
+        )
+        self._report_unknown(inventory, scan, cuts)
         self._publish(inventory)
 
     def _publish(self, inventory: Inventory) -> None:
@@ -127,9 +148,9 @@ class InventoryKeeper:
             driver=inventory.driver.version,
         )
 
-    def _report_unknown(self, inventory: Inventory, scan: Scan) -> None:
+    def _report_unknown(self, inventory: Inventory, scan: Scan, cuts: Cuts) -> None:
         """Say once what cannot be told, and again when it is something else."""
-        failed = {facts.uuid: facts.failed for facts in scan.gpus}
+        failed = {facts.uuid: {**facts.failed, **cuts.failed.get(facts.uuid, {})} for facts in scan.gpus}
         unknown: dict[str, Mapping[str, str]] = {"driver": scan.failed}
         unknown |= {gpu.name: {**unknown_facts(gpu), **failed[gpu.uuid]} for gpu in inventory.gpus}
         for name, facts in unknown.items():

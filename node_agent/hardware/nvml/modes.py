@@ -32,7 +32,7 @@ def _handle(session: Session, device: GpuUuid | PartitionUuid) -> Handle:
     if not device.startswith("MIG-"):
         return session.handle(GpuUuid(device))
     for gpu in session.gpus:
-        for found in live_devices(session.calls, session.handle(gpu)):
+        for found in live_devices(session.calls, session.handle(gpu)).values():
             if session.calls.text(pynvml.nvmlDeviceGetUUID, found) == device:
                 return found
     raise DeviceLost(f"the driver does not list {device}: it was destroyed, or not looked for yet")

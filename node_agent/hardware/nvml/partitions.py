@@ -4,7 +4,7 @@ A GPU instance and its compute instances are made and removed together: what fai
 """
 
 import ctypes
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -47,19 +47,19 @@ def instances(session: Session, gpu: GpuUuid) -> tuple[Instance, ...]:
     if not _active(calls, handle):
         return ()
     asked = _Asked(calls=calls, uuid=gpu, handle=handle, known=known_profiles(calls, handle))
-    devices: dict[int, list[Handle]] = {}
-    for device in live_devices(calls, handle):
-        devices.setdefault(calls(pynvml.nvmlDeviceGetGpuInstanceId, device), []).append(device)
+    devices: dict[int, dict[int, Handle]] = {}
+    for slot, device in live_devices(calls, handle).items():
+        devices.setdefault(calls(pynvml.nvmlDeviceGetGpuInstanceId, device), {})[slot] = device
     # The lists by profile have what is half made; what has a device is found even if its profile is one too new.
     made = {calls(pynvml.nvmlGpuInstanceGetInfo, each).id for one in asked.known.values() for each in _made(asked, one)}
-    found = [_instance(asked, number, devices.get(number, ())) for number in made | devices.keys()]
+    found = [_instance(asked, number, devices.get(number, {})) for number in made | devices.keys()]
     return tuple(sorted(found, key=lambda instance: instance.placement))
 
 
-def live_devices(calls: Calls, handle: Handle) -> list[Handle]:
-    """Handles of the MIG devices of a GPU."""
+def live_devices(calls: Calls, handle: Handle) -> dict[int, Handle]:
+    """Handles of the MIG devices of a GPU, by their index."""
     slots = range(calls(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if _active(calls, handle) else 0)
-    return [device for slot in slots if (device := _in_slot(calls, handle, slot))]
+    return {slot: device for slot in slots if (device := _in_slot(calls, handle, slot))}
 
 
 def set_mode(session: Session, gpu: GpuUuid, enabled: bool) -> PartitionMode:
@@ -136,7 +136,7 @@ def _made(gpu: _Asked, profile: Known) -> list[Handle]:
     return list(room[: count.value])
 
 
-def _instance(gpu: _Asked, number: int, devices: Sequence[Handle]) -> Instance:
+def _instance(gpu: _Asked, number: int, devices: Mapping[int, Handle]) -> Instance:
     info = gpu.calls(pynvml.nvmlGpuInstanceGetInfo, gpu.instance(number))
     profile = gpu.known.get(info.profileId)
     bare = Instance(
@@ -146,12 +146,13 @@ def _instance(gpu: _Asked, number: int, devices: Sequence[Handle]) -> Instance:
         placement=Placement(start=info.placement.start, length=info.placement.size),
         slices=profile.info.sliceCount if profile else info.placement.size,
     )
-    partitions = [_partition(gpu, bare, device, engines(profile.info) if profile else {}) for device in devices]
-    busy = any(gpu.calls.optional(ask, device) for device in devices for ask in _PROCESSES)
+    shared = engines(profile.info) if profile else {}
+    partitions = [_partition(gpu, bare, slot, device, shared) for slot, device in devices.items()]
+    busy = any(gpu.calls.optional(ask, device) for device in devices.values() for ask in _PROCESSES)
     return replace(bare, partitions=tuple(sorted(partitions, key=lambda one: one.compute_start)), busy=busy)
 
 
-def _partition(gpu: _Asked, within: Instance, device: Handle, shared: Mapping[str, int]) -> Partition:
+def _partition(gpu: _Asked, within: Instance, slot: int, device: Handle, shared: Mapping[str, int]) -> Partition:
     calls = gpu.calls
     number = calls(pynvml.nvmlDeviceGetComputeInstanceId, device)
     handle = calls(pynvml.nvmlGpuInstanceGetComputeInstanceById, gpu.instance(within.id), number)
@@ -167,6 +168,7 @@ def _partition(gpu: _Asked, within: Instance, device: Handle, shared: Mapping[st
         slices=within.slices,
         compute_slices=placement.size,
         compute_start=placement.start,
+        index=slot,
         memory=attributes.memorySizeMB * _MIB if attributes else None,
         multiprocessors=attributes.multiprocessorCount if attributes else None,
         **shared,

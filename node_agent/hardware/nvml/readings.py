@@ -128,7 +128,7 @@ def _uncorrected_ecc_errors(calls: Calls, handle: Handle) -> int | None:
 
 def _uncorrected_ecc_errors_of_parts(calls: Calls, handle: Handle) -> int | None:
     """Of a GPU that is cut into MIG devices, which counts by them."""
-    parts = live_devices(calls, handle)
+    parts = live_devices(calls, handle).values()
     counts = [calls.optional(pynvml.nvmlDeviceGetTotalEccErrors, part, *_UNCORRECTED) for part in parts]
     known = [count for count in counts if count is not None]
     return sum(known) if known else None

@@ -1,7 +1,7 @@
 """The keeper of the inventory: what it publishes when GPUs and drivers come and go."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from node_agent.kit.tasks import running
 from node_agent.model.gpu import DeviceName, GpuUuid
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
 from node_agent.model.links import LinkGraph
+from node_agent.model.partition import Instance, PartitionProfile
 from node_agent.model.pci import pci_address
 
 
@@ -410,3 +411,110 @@ def test_only_what_is_unknown_is_said_to_be_unknown() -> None:
     assert unknown_facts(gpu).keys() == {"memory", "numa_node", "pcie_root"}
     known = replace(gpu, memory=1, numa_node=0, pcie_root="pci0000:00")
     assert unknown_facts(known) == {}
+
+
+def cut_by_hand(node: SimulatedNode, *starts: int, gpu: int = 0) -> None:
+    """MIG instances of the smallest profile, as another program would make them."""
+    mig = node.faults.gpu(gpu).mig
+    assert mig is not None
+    mig.enabled = mig.pending = True
+    (small,) = (profile for profile in mig.table.profiles if profile.name == "1g.18gb")
+    for start in starts:
+        made = mig.create(small.id, start)
+        mig.create_compute(made, made.compute_profiles()[0].id)
+
+
+def first_gpu(keeper: InventoryKeeper) -> GpuUuid:
+    return next(gpu.uuid for gpu in keeper.inventory.value.gpus if gpu.index == 0)
+
+
+async def test_every_gpu_tells_what_it_can_be_cut_to_and_none_what_lies_on_it_while_mig_is_off(
+    keeper: InventoryKeeper,
+) -> None:
+    inventory = keeper.inventory.value
+    assert inventory.profiles.keys() == inventory.by_uuid.keys()
+    assert {profile.name for profile in inventory.profiles[first_gpu(keeper)]} >= {"1g.18gb", "3g.71gb", "7g.141gb"}
+    assert (inventory.instances, inventory.partitions, inventory.unlisted) == ({}, {}, {})
+
+
+async def test_what_somebody_else_has_cut_is_in_the_next_look(keeper: InventoryKeeper, node: SimulatedNode) -> None:
+    cut_by_hand(node, 0, 3)
+    after = await keeper.look()
+    assert [(one.placement.start, one.index, one.parent) for one in after.partitions.values()] == [
+        (0, 0, first_gpu(keeper)),
+        (3, 1, first_gpu(keeper)),
+    ]
+    cut_by_hand(node, 5)
+    assert len((await keeper.look()).partitions) == 3
+
+
+async def test_a_gpu_in_mig_mode_on_which_nothing_lies_says_so(keeper: InventoryKeeper, node: SimulatedNode) -> None:
+    cut_by_hand(node)
+    assert (await keeper.look()).instances == {first_gpu(keeper): ()}
+
+
+async def test_a_gpu_whose_instances_cannot_be_read_costs_no_other_its_own(
+    keeper: InventoryKeeper, node: SimulatedNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    cut_by_hand(node, 0)
+    cut_by_hand(node, 2, gpu=1)
+    node.faults.fail("nvmlDeviceGetMaxMigDeviceCount", "UNKNOWN", gpu=0)
+    for _ in range(3):
+        after = await keeper.look()
+    assert after.unlisted.keys() == {first_gpu(keeper)}
+    assert "nvmlDeviceGetMaxMigDeviceCount" in after.unlisted[first_gpu(keeper)]
+    assert [one.placement.start for one in after.partitions.values()] == [2]
+    assert len(after.gpus) == 8
+    assert len(facts_of(caplog, "facts left out")) == 1
+
+
+async def test_what_gpus_can_be_cut_to_is_asked_once_and_again_of_another_driver(
+    keeper: InventoryKeeper, node: SimulatedNode, provider: NvmlProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[GpuUuid] = []
+    real = provider.partitioning.profiles
+
+    async def counted(gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
+        asked.append(gpu)
+        return await real(gpu)
+
+    monkeypatch.setattr(provider.partitioning, "profiles", counted)
+    await keeper.look()
+    assert asked == []
+    node.faults.driver("not-loaded")
+    keeper.rescan()
+    await until(keeper, lambda inventory: inventory.problem is not None)
+    node.faults.driver("loaded")
+    assert len((await rescanned(keeper, lambda inventory: len(inventory.gpus) == 8)).profiles) == 8
+    assert sorted(asked) == sorted(keeper.inventory.value.by_uuid)
+
+
+async def test_a_look_that_had_begun_before_is_not_the_one_that_was_asked_for(
+    keeper: InventoryKeeper, node: SimulatedNode, provider: NvmlProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, gate = asyncio.Event(), asyncio.Event()
+    real = provider.topology.links
+
+    async def slow(gpus: Collection[GpuUuid]) -> LinkGraph:
+        begun.set()
+        await gate.wait()
+        return await real(gpus)
+
+    instances = provider.partitioning.instances
+    seen: list[int] = []
+
+    async def listed(gpu: GpuUuid) -> tuple[Instance, ...]:
+        found = await instances(gpu)
+        seen.append(len(found))
+        return found
+
+    monkeypatch.setattr(provider.topology, "links", slow)
+    monkeypatch.setattr(provider.partitioning, "instances", listed)
+    cut_by_hand(node, 0)
+    keeper.rescan()
+    await begun.wait()
+    answer = asyncio.create_task(keeper.look())
+    await asyncio.sleep(0)
+    gate.set()
+    await answer
+    assert len(seen) == 2
