@@ -332,4 +332,5 @@ def driver_roots(settings: Settings) -> DriverRoots:
         dev=settings.container_dev_root,
         host_dev=settings.dev_root,
         sysfs=settings.paths.sysfs_root,
+        proc=settings.paths.proc_root,
     )

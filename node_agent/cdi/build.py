@@ -14,10 +14,11 @@ ldconfig. There are two ways:
   the image sets the path of its libraries itself, and a program may try to make device nodes, to no use, since the
   container's device rules stand.
 
-Edits (``common_edits``, ``gpu_edits``) know no names of devices or kinds, ``assemble`` makes a spec of any.
+Edits (``common_edits``, ``gpu_edits``, ``partition_edits``) know no names of devices or kinds, ``assemble`` makes
+a spec of any.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from stat import S_IROTH, S_IWOTH
@@ -38,16 +39,20 @@ from node_agent.cdi.hooks import (
 )
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.libraries import Library
-from node_agent.cdi.names import ALL, KIND
+from node_agent.cdi.names import ALL, KIND, partition_device
 from node_agent.cdi.nodes import DeviceNodes
 from node_agent.cdi.versions import VERSIONS, required_version
 from node_agent.model.gpu import Gpu
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Partition
 
 LOADER_FOLDERS = ("/usr/lib/{architecture}-linux-gnu", "/usr/lib64")
 
 # Keeps NVIDIA's own runtime, where it is the default one, from adding devices of its choice.
 _NO_SECOND_INJECTION = "NVIDIA_VISIBLE_DEVICES=void"
+
+# Of the profiles of MIG devices only these draw.
+_GRAPHICS = "+gfx"
 
 # DRM nodes by the start of their names, and the end of the name of each one's link in /dev/dri/by-path.
 _DRM_LINKS = {"card": "card", "renderD": "render"}
@@ -65,29 +70,42 @@ class Built:
 def node_spec(inventory: Inventory, nodes: DeviceNodes, files: DriverFiles, hook: HookProgram | None = None) -> Built:
     """The spec of all GPUs of the node: each by UUID, index and name, and ``all`` of them as one device.
 
-    A GPU without its device node is left out, and every GPU while a node is missing that all of them need.
+    Partitions have their UUID and ``<index of the GPU>:<index>``. A GPU without its device node is left out, and every
+    GPU while a node is missing that all of them need.
     """
     usable = [gpu for gpu in inventory.gpus if gpu.uuid in nodes.gpus and not nodes.missing]
-    names, clashes = _names(usable)
+    parents = {gpu.uuid for gpu in usable}
+    cut = [one for one in inventory.partitions.values() if one.uuid in nodes.partitions and one.parent in parents]
     blocked = [LeftOut(what=gpu.name, why=str(node), gpu=gpu.uuid) for gpu in inventory.gpus for node in nodes.missing]
-    left_out = (*blocked, *nodes.left_out, *files.left_out, *clashes)
+    left_out = (*blocked, *nodes.left_out, *files.left_out)
     if not usable:
         return Built(spec=None, left_out=left_out)
-    edits = {gpu.uuid: gpu_edits(gpu, nodes, hook) for gpu in usable}
-    devices = {name: edits[gpu.uuid] for name, gpu in names.items()} | {ALL: merge(*edits.values())}
+    gpus = {gpu.uuid: gpu_edits(gpu, nodes, hook) for gpu in usable}
+    partitions = {one.uuid: partition_edits(one, gpus[one.parent], nodes.partitions[one.uuid]) for one in cut}
+    names, clashes = _names(usable, cut)
+    edits = {str(uuid): own for uuid, own in (*gpus.items(), *partitions.items())}
+    devices = {name: edits[uuid] for name, uuid in names.items()} | {ALL: merge(*edits.values())}
     common = common_edits(nodes, files, hook)
     spec = assemble(KIND, devices, common)
-    return Built(spec=spec, left_out=left_out, edits=NodeEdits(common=common, gpus=edits))
+    built = NodeEdits(common=common, gpus=gpus, partitions=partitions)
+    return Built(spec=spec, left_out=(*left_out, *clashes), edits=built)
 
 
-def _names(gpus: Iterable[Gpu]) -> tuple[dict[str, Gpu], list[LeftOut]]:
-    """Every name of every GPU; where two GPUs share one, UUIDs go before indices and these before stable names."""
-    gpus = tuple(gpus)
-    names: dict[str, Gpu] = {gpu.uuid: gpu for gpu in gpus}
+def _names(gpus: Sequence[Gpu], partitions: Sequence[Partition]) -> tuple[dict[str, str], list[LeftOut]]:
+    """Every name of every device, with its UUID; where two share one, UUIDs go before indices, these before names."""
+    index = {gpu.uuid: gpu.index for gpu in gpus}
+    wanted: list[tuple[str, str]] = [
+        *((gpu.uuid, gpu.uuid) for gpu in gpus),
+        *((partition_device(one.uuid), one.uuid) for one in partitions),
+        *((str(gpu.index), gpu.uuid) for gpu in gpus),
+        *((f"{index[one.parent]}:{one.index}", one.uuid) for one in partitions),
+        *((gpu.name, gpu.uuid) for gpu in gpus),
+    ]
+    names: dict[str, str] = {}
     clashes = []
-    for name, gpu in [*((str(gpu.index), gpu) for gpu in gpus), *((gpu.name, gpu) for gpu in gpus)]:
-        if name == ALL or names.setdefault(name, gpu) is not gpu:
-            clashes.append(LeftOut(what=f"the name {name} for {gpu.uuid}", why="it is another device's"))
+    for name, uuid in wanted:
+        if name == ALL or names.setdefault(name, uuid) != uuid:
+            clashes.append(LeftOut(what=f"the name {name} for {uuid}", why="it is another device's"))
     return names, clashes
 
 
@@ -112,6 +130,17 @@ def gpu_edits(gpu: Gpu, nodes: DeviceNodes, hook: HookProgram | None = None) -> 
         hooks=tuple(hook.hooks(arguments)) if hook else (),
         additional_gids=_groups(own),
     )
+
+
+def partition_edits(
+    partition: Partition, parent: ContainerEdits, capabilities: tuple[DeviceNode, ...]
+) -> ContainerEdits:
+    """What a container needs for one partition: its GPU's own node, for graphics all nodes, and the capabilities."""
+    needed = parent
+    if not partition.profile.endswith(_GRAPHICS):
+        own = parent.device_nodes[:1]
+        needed = ContainerEdits(device_nodes=own, additional_gids=_groups(own))
+    return merge(needed, ContainerEdits(device_nodes=capabilities))
 
 
 def common_edits(nodes: DeviceNodes, files: DriverFiles, hook: HookProgram | None = None) -> ContainerEdits:

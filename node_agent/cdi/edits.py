@@ -13,6 +13,7 @@ import msgspec
 
 from node_agent.cdi.names import check_device, check_kind
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import PartitionUuid
 
 _Item = TypeVar("_Item", bound=Hashable)
 
@@ -87,10 +88,14 @@ class Spec(_Value, frozen=True, kw_only=True):
 
 
 class NodeEdits(_Value, frozen=True, kw_only=True):
-    """What the GPUs of a node need in a container: ``common`` whichever they are, ``gpus`` each of those in reach."""
+    """What the GPUs of a node need in a container: ``common`` whichever they are, ``gpus`` each of those in reach.
+
+    ``partitions`` are those that live, each with what it needs of its GPU.
+    """
 
     common: ContainerEdits
     gpus: Mapping[GpuUuid, ContainerEdits]
+    partitions: Mapping[PartitionUuid, ContainerEdits] = {}
 
 
 def merge(*edits: ContainerEdits) -> ContainerEdits:

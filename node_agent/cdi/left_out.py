@@ -3,15 +3,20 @@
 from dataclasses import dataclass
 
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import PartitionUuid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LeftOut:
-    """``what`` is a file, node or name that is not in the spec; ``gpu`` the GPU that cannot be used because of that."""
+    """``what`` is a file, node or name that is not in the spec.
+
+    ``gpu`` or ``partition`` is what cannot be used because of that.
+    """
 
     what: str
     why: str
     gpu: GpuUuid | None = None
+    partition: PartitionUuid | None = None
 
     def __str__(self) -> str:
         return f"{self.what}: {self.why}"

@@ -53,6 +53,12 @@ def check_device(device: str) -> str:
     return device
 
 
+def partition_device(uuid: str) -> str:
+    """The unqualified name of a partition: its UUID, where that is no form of old (``MIG-GPU-…/7/0``)."""
+    # CDI allows no slash.
+    return uuid.replace("/", ".")
+
+
 @lru_cache(1024)
 def qualified(device: str, kind: str = KIND) -> str:
     """The qualified name of a device, such as ``node-agent.gpu.nvidia.com/gpu=0``. Raises ValueError as the checks."""

@@ -10,11 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from stat import S_IMODE, S_ISCHR
 
+from node_agent.cdi.capabilities import capability_nodes
 from node_agent.cdi.edits import DeviceNode
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.roots import DriverRoots
+from node_agent.errors import CdiError
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Partition, PartitionUuid
 
 # The nodes without which no GPU of the node can be used, and what to do where one is missing.
 NEEDED = {
@@ -34,12 +37,14 @@ Stat = Callable[[Path], os.stat_result]
 class DeviceNodes:
     """The nodes that exist: ``common`` for every container, ``gpus`` by GPU, those of a GPU with its DRM nodes.
 
+    ``partitions`` are the capabilities of each live partition, which it needs beside its GPU's own node.
     ``missing`` are needed and not there: until they are, no GPU can be used. ``left_out`` are optional ones, and those
     of GPUs that are not in ``gpus``.
     """
 
     common: tuple[DeviceNode, ...] = ()
     gpus: Mapping[GpuUuid, tuple[DeviceNode, ...]] = field(default_factory=dict)
+    partitions: Mapping[PartitionUuid, tuple[DeviceNode, ...]] = field(default_factory=dict)
     missing: tuple[LeftOut, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
 
@@ -50,11 +55,16 @@ def find_device_nodes(roots: DriverRoots, inventory: Inventory, stat: Stat = os.
     needed = [look.at(place, why) for place, why in NEEDED.items()]
     optional = [look.at(place, why) for place, why in OPTIONAL.items()]
     gpus = {gpu.uuid: look.at_gpu(gpu) for gpu in inventory.gpus}
+    partitions = {
+        one.uuid: look.at_partition(one, inventory.by_uuid[one.parent]) for one in inventory.partitions.values()
+    }
+    looks = [optional, *gpus.values(), *partitions.values()]
     return DeviceNodes(
         common=_nodes(needed + optional),
         gpus={uuid: _nodes(found) for uuid, found in gpus.items() if not any(_lost(item) for item in found)},
+        partitions={uuid: nodes for uuid, found in partitions.items() if (nodes := _nodes(found))},
         missing=_left_out(needed),
-        left_out=_left_out(optional + [item for found in gpus.values() for item in found]),
+        left_out=_left_out([item for found in looks for item in found]),
     )
 
 
@@ -86,6 +96,12 @@ class _Look:
         own = self.at(f"/dev/nvidia{gpu.minor}", f"{gpu.name} cannot be used without it", gpu.uuid)
         drm = [f"/dev/dri/{entry}" for entry in self._drm_entries(gpu)]
         return [own, *(self.at(place, f"graphics on {gpu.name} need it") for place in drm)]
+
+    def at_partition(self, partition: Partition, gpu: Gpu) -> list[_Found]:
+        try:
+            return list(capability_nodes(self.roots, gpu, partition))
+        except CdiError as error:
+            return [LeftOut(what=partition.uuid, why=str(error), partition=partition.uuid)]
 
     def at(self, place: str, why: str, gpu: GpuUuid | None = None) -> _Found:
         path = PurePosixPath(place)

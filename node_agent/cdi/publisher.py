@@ -7,10 +7,12 @@ offered, and containers that run keep what they have. Only a driver that answers
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
-from node_agent.cdi.build import Built, node_spec
+from node_agent.cdi.build import Built, node_spec, partition_edits
+from node_agent.cdi.capabilities import capability_nodes
 from node_agent.cdi.driver import find_driver_files
-from node_agent.cdi.edits import NodeEdits
+from node_agent.cdi.edits import ContainerEdits, NodeEdits
 from node_agent.cdi.hooks import HookProgram
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.nodes import Stat, find_device_nodes
@@ -22,6 +24,7 @@ from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Partition, PartitionUuid
 
 # How often what the spec names is looked at again: soon while something is missing, seldom while all is well.
 SOON_SECONDS, SELDOM_SECONDS = 2.0, 60.0
@@ -31,9 +34,11 @@ log = Log(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Published:
-    """What containers can be given by now: the GPUs that the spec on disk names, and what stands in the way of more."""
+    """What containers can be given by now: the GPUs and partitions that the spec on disk names, and what stands in the
+    way of more."""
 
     gpus: frozenset[GpuUuid] = frozenset()
+    partitions: frozenset[PartitionUuid] = frozenset()
     left_out: tuple[LeftOut, ...] = ()
     trouble: str | None = None
 
@@ -80,12 +85,26 @@ class SpecPublisher:
         except CdiError as error:
             self._announce(Published(trouble=str(error)))
             return
-        blocked = {one.gpu: str(one) for one in built.left_out if one.gpu is not None}
-        gpus = frozenset(gpu.uuid for gpu in inventory.gpus if built.spec is not None and gpu.uuid not in blocked)
-        trouble = "; ".join(dict.fromkeys(blocked.values())) or None
-        if built.edits is not None:
-            self.edits.set(built.edits)
-        self._announce(Published(gpus=gpus, left_out=built.left_out, trouble=trouble))
+        blocked = (str(one) for one in built.left_out if one.gpu is not None or one.partition is not None)
+        trouble = "; ".join(dict.fromkeys(blocked)) or None
+        if built.edits is None:
+            self._announce(Published(left_out=built.left_out, trouble=trouble))
+            return
+        self.edits.set(built.edits)
+        gpus, partitions = frozenset(built.edits.gpus), frozenset(built.edits.partitions)
+        self._announce(Published(gpus=gpus, partitions=partitions, left_out=built.left_out, trouble=trouble))
+
+    async def edits_of(self, partition: Partition) -> ContainerEdits:
+        """What a container needs for a partition that may be newer than the spec.
+
+        Raises CdiError where its GPU cannot be given to containers, or the kernel does not show the partition.
+        """
+        edits, gpu = self.edits.value, self._inventory.value.by_uuid.get(partition.parent)
+        if edits is None or gpu is None or gpu.uuid not in edits.gpus:
+            raise CdiError(f"{partition.parent} cannot be given to containers now, nor can its {partition.profile}")
+        look = partial(capability_nodes, self._roots, gpu, partition)
+        capabilities = await self._lane.run("look at the capabilities of a partition", look)
+        return partition_edits(partition, edits.gpus[gpu.uuid], capabilities)
 
     def _write(self, inventory: Inventory) -> Built:
         if not inventory.gpus:

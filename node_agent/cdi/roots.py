@@ -1,6 +1,6 @@
-"""Where the driver, /dev and sysfs are: for the agent, which looks, and for the host, whose paths a spec must hold.
+"""Where the driver, /dev, /sys and /proc are: for the agent, which looks, and for the host, whose paths specs hold.
 
-On a plain host all three are where they always are. In a container the agent sees the driver under a mount point, and
+On a plain host all are where they always are. In a container the agent sees the driver under a mount point, and
 a containerised driver has a root of its own on the host as well. A *place* is a path inside a root, as a process that
 had that root for its own would write it; it is also where a container is given the file.
 """
@@ -29,6 +29,7 @@ class DriverRoots:
     dev: Path = Path("/")
     host_dev: Path | None = None
     sysfs: Path = Path("/sys")
+    proc: Path = Path("/proc")
 
     def driver_file(self, place: PurePosixPath) -> Path:
         """Where the agent finds a file of the driver."""

@@ -24,6 +24,7 @@ class Simulation:
         """The settings that make the agent see the simulated node's files."""
         return {
             "agent.paths.sysfsRoot": str(self.tree / "sys"),
+            "agent.paths.procRoot": str(self.tree / "proc"),
             "agent.paths.devRoot": str(self.tree),
             "flags.nvidiaDriverRoot": str(self.tree),
         }

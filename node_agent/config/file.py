@@ -142,6 +142,7 @@ class AgentPaths(Section, frozen=True, kw_only=True):
     state_dir: Place = "/var/lib/gpu-node-agent"
     run_dir: Place = "/run/gpu-node-agent"
     sysfs_root: Place = "/sys"
+    proc_root: Place = "/proc"
     dev_root: Place = "/"
 
 

@@ -22,6 +22,7 @@ class Paths:
     state_dir: Path = Path("/var/lib/gpu-node-agent")
     run_dir: Path = Path("/run/gpu-node-agent")
     sysfs_root: Path = Path("/sys")
+    proc_root: Path = Path("/proc")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -196,6 +197,7 @@ def _paths(file: File) -> Paths:
         state_dir=Path(given.state_dir),
         run_dir=Path(given.run_dir),
         sysfs_root=Path(given.sysfs_root),
+        proc_root=Path(given.proc_root),
     )
 
 

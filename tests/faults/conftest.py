@@ -57,6 +57,7 @@ class Place:
     def _settings(self) -> Settings:
         flags = {
             "agent.paths.sysfsRoot": str(self.tree / "sys"),
+            "agent.paths.procRoot": str(self.tree / "proc"),
             "agent.paths.devRoot": str(self.tree),
             "flags.nvidiaDriverRoot": str(self.tree),
             "agent.paths.kubeletDir": str(self.folder / "kubelet"),

@@ -17,8 +17,8 @@ from node_agent.cdi.nodes import find_device_nodes
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.model.inventory import Inventory
-from tests.fakes.builders import bridged_node, gb200_tray, h200_node, pcie_node
-from tests.unit.cdi.installation import AARCH64, KERNEL, RED_HAT, Installation, Nodes
+from tests.fakes.builders import bridged_node, cut, gb200_tray, h200_node, partition, pcie_node
+from tests.unit.cdi.installation import AARCH64, KERNEL, RED_HAT, Capabilities, Installation, Nodes
 
 FOLDER = Path(__file__).parents[2] / "cdi" / "examples"
 
@@ -58,9 +58,20 @@ def l40s_2_graphics(scratch: Path) -> Spec:
     return spec(inventory, host, nodes=nodes, sysfs=scratch / "sys")
 
 
+def a100_4_mig(scratch: Path) -> Spec:
+    """Four A100 of which two are cut: one in two unequal parts, one in MIG mode with nothing on it."""
+    node = bridged_node()
+    first = node.gpus[0]
+    parts = [partition(first, "3g.40gb", 0, length=4, number=2), partition(first, "1g.10gb", 6, number=13)]
+    capabilities = Capabilities(scratch / "proc")
+    capabilities.add(0, 2, minor=21)
+    capabilities.add(0, 13, minor=120)
+    return spec(cut(node, {0: parts, 1: []}), Installation(scratch / "root").server(), proc=scratch / "proc")
+
+
 EXAMPLES: dict[str, Callable[[Path], Spec]] = {
     each.__name__.replace("_", "-"): each
-    for each in (h200_8, h200_8_hooks, a100_4_driver_container, gb200_4_arm, l40s_2_graphics)
+    for each in (h200_8, h200_8_hooks, a100_4_driver_container, a100_4_mig, gb200_4_arm, l40s_2_graphics)
 }
 
 
@@ -71,9 +82,10 @@ def spec(
     on_host: str = "/",
     nodes: Nodes | None = None,
     sysfs: Path = Path("/no-sysfs"),
+    proc: Path = Path("/no-proc"),
 ) -> Spec:
     """What the agent makes of the installation, were it at ``on_host``."""
-    roots = DriverRoots(driver=host.root, host_driver=Path(on_host), host_dev=Path(on_host), sysfs=sysfs)
+    roots = DriverRoots(driver=host.root, host_driver=Path(on_host), host_dev=Path(on_host), sysfs=sysfs, proc=proc)
     found = find_device_nodes(roots, inventory, (nodes or Nodes()).server(inventory))
     built = node_spec(inventory, found, find_driver_files(roots, host.version, KERNEL), find_hook_program(roots))
     assert built.spec is not None, built.left_out

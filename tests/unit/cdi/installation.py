@@ -167,6 +167,22 @@ def loader_cache(libraries: Iterable[tuple[str, str, int]], old_format_too: bool
     return (old if old_format_too else b"") + header + entries + strings
 
 
+class Capabilities:
+    """The kernel's files of MIG instances below ``proc``, with the major number of this boot."""
+
+    def __init__(self, proc: Path, *, major: int = 238) -> None:
+        self.proc = proc
+        proc.mkdir(parents=True, exist_ok=True)
+        (proc / "devices").write_text(f"Character devices:\n195 nvidia\n{major} nvidia-caps\n\nBlock devices:\n8 sd\n")
+
+    def add(self, gpu_minor: int, instance: int, *, minor: int, compute_instance: int = 0) -> None:
+        """An instance with one compute instance, whose number is the next one."""
+        folder = self.proc / f"driver/nvidia/capabilities/gpu{gpu_minor}/mig/gi{instance}"
+        for file, number in ((folder / "access", minor), (folder / f"ci{compute_instance}" / "access", minor + 1)):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
+
+
 class Nodes:
     """Stands in for ``os.stat`` on device nodes: what is not in ``nodes`` is not there."""
 

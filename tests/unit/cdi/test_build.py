@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from node_agent.cdi.build import LOADER_FOLDERS, Built, assemble, common_edits, gpu_edits, node_spec
+from node_agent.cdi.build import LOADER_FOLDERS, Built, assemble, common_edits, gpu_edits, node_spec, partition_edits
 from node_agent.cdi.driver import DriverFiles
 from node_agent.cdi.edits import ContainerEdits, DeviceNode, Hook, Mount, Spec, document, encode
 from node_agent.cdi.files import READ_ONLY
@@ -17,8 +17,9 @@ from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.validate import validate
 from node_agent.model.gpu import device_name
 from node_agent.model.inventory import Inventory
-from tests.fakes.builders import gpu, h200_node, inventory, without
-from tests.unit.cdi.installation import DEBIAN, VERSION, Nodes
+from node_agent.model.partition import Partition, PartitionUuid
+from tests.fakes.builders import cut, gpu, h200_node, inventory, partition, without
+from tests.unit.cdi.installation import DEBIAN, VERSION, Capabilities, Nodes
 
 NODE = h200_node()
 FIRST = NODE.gpus[0]
@@ -279,3 +280,65 @@ def test_edits_serve_any_kind_of_spec() -> None:
 def test_a_host_path_needs_a_later_version(tmp_path: Path) -> None:
     edits = ContainerEdits(device_nodes=(DeviceNode(path="/dev/nvidia0", host_path=f"{tmp_path}/dev/nvidia0"),))
     assert assemble("vendor.com/claim", {"a": edits}, ContainerEdits()).cdi_version == "0.5.0"
+
+
+PARTS = [partition(FIRST, "3g.71gb", 0, length=4, number=2), partition(FIRST, "1g.18gb", 6, number=13)]
+
+
+def cut_nodes(inventory: Inventory, proc: Path, *, shown: Iterable[Partition] = PARTS) -> DeviceNodes:
+    """The nodes of a node whose kernel shows these partitions."""
+    capabilities = Capabilities(proc)
+    for one in shown:
+        capabilities.add(0, one.instance, minor=10 * one.instance)
+    return find_device_nodes(DriverRoots(proc=proc), inventory, Nodes().server(inventory))
+
+
+def test_a_partition_has_its_gpus_node_and_its_own_capabilities_and_answers_to_uuid_and_index(tmp_path: Path) -> None:
+    node = cut(NODE, {0: PARTS})
+    found = devices(node_spec(node, cut_nodes(node, tmp_path), FILES))
+    caps = "/dev/nvidia-caps/nvidia-cap"
+    assert found[PARTS[0].uuid] == found["0:2"] == ["/dev/nvidia0", f"{caps}20", f"{caps}21"]
+    assert found[PARTS[1].uuid] == found["0:13"] == ["/dev/nvidia0", f"{caps}130", f"{caps}131"]
+    assert found["all"][:5] == [f"/dev/nvidia{minor}" for minor in range(5)]
+    assert found["all"][8:] == [f"{caps}{minor}" for minor in (20, 21, 130, 131)]
+
+
+def test_what_claims_need_has_each_partition_too(tmp_path: Path) -> None:
+    node = cut(NODE, {0: PARTS})
+    built = node_spec(node, cut_nodes(node, tmp_path), FILES)
+    assert built.edits is not None
+    assert built.edits.partitions.keys() == {one.uuid for one in PARTS}
+
+
+def test_a_partition_that_the_kernel_does_not_show_is_left_out_and_nothing_else(tmp_path: Path) -> None:
+    node = cut(NODE, {0: PARTS})
+    built = node_spec(node, cut_nodes(node, tmp_path, shown=PARTS[1:]), FILES)
+    assert PARTS[0].uuid not in devices(built)
+    assert {PARTS[1].uuid, FIRST.uuid} < devices(built).keys()
+    (note,) = [note for note in built.left_out if note.partition]
+    assert (note.partition, note.gpu) == (PARTS[0].uuid, None)
+    assert "gi2/access" in str(note)
+
+
+def test_the_partitions_of_a_gpu_that_cannot_be_used_are_left_out_with_it(tmp_path: Path) -> None:
+    node = cut(NODE, {0: PARTS})
+    found = replace(cut_nodes(node, tmp_path), gpus={})
+    assert node_spec(node, found, FILES).spec is None
+
+
+def test_only_a_partition_that_draws_has_the_nodes_that_draw() -> None:
+    card = DeviceNode(path="/dev/dri/card1", file_mode=0o660, gid=44)
+    parent = ContainerEdits(device_nodes=(DeviceNode(path="/dev/nvidia0"), card), additional_gids=(44,))
+    capability = DeviceNode(path="/dev/nvidia-caps/nvidia-cap3")
+    plain = partition_edits(partition(FIRST, "1g.24gb"), parent, (capability,))
+    assert plain == ContainerEdits(device_nodes=(DeviceNode(path="/dev/nvidia0"), capability))
+    drawing = partition_edits(partition(FIRST, "1g.24gb+gfx"), parent, (capability,))
+    assert drawing == ContainerEdits(device_nodes=(*parent.device_nodes, capability), additional_gids=(44,))
+
+
+def test_a_partition_with_a_uuid_of_old_has_a_name_that_cdi_allows(tmp_path: Path) -> None:
+    old = replace(PARTS[0], uuid=PartitionUuid(f"MIG-{FIRST.uuid}/2/0"))
+    node = cut(NODE, {0: [old]})
+    spec = spec_of(node_spec(node, cut_nodes(node, tmp_path), FILES))
+    validate(spec)
+    assert f"MIG-{FIRST.uuid}.2.0" in [device.name for device in spec.devices]

@@ -14,11 +14,14 @@ from node_agent.cdi.names import KIND, file_name
 from node_agent.cdi.publisher import Published, SpecPublisher
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
+from node_agent.errors import CdiError
 from node_agent.hardware.simulated import SimulatedNode, load_profile
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.inventory import DriverInfo, Inventory
+from node_agent.model.partition import Partition
+from tests.fakes.builders import cut, partition
 from tests.unit.deviceplugin.conftest import node
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can be made by root only")
@@ -35,7 +38,7 @@ class Place:
         self.inventory: Latest[Inventory] = Latest(Inventory())
         self.publisher = SpecPublisher(
             inventory=self.inventory,
-            roots=DriverRoots(driver=self.tree, dev=self.tree, sysfs=self.tree / "sys"),
+            roots=DriverRoots(driver=self.tree, dev=self.tree, sysfs=self.tree / "sys", proc=self.tree / "proc"),
             writer=SpecWriter(self.folder),
             find_hook=lambda: None,
             lane=lane,
@@ -167,3 +170,44 @@ async def test_a_folder_that_cannot_be_written_is_said_and_offers_nothing(place:
 
     assert not published.gpus
     assert str(place.folder) in str(published.trouble)
+
+
+def made(place: Place, start: int) -> Partition:
+    """An instance on the first GPU, and its files as the kernel shows them."""
+    (mig,) = (gpu.mig for gpu in map(place.simulated.faults.gpu, range(8)) if gpu.place.minor == 0)
+    assert mig is not None
+    mig.enabled = mig.pending = True
+    (small,) = (profile for profile in mig.table.profiles if profile.name == "1g.18gb")
+    instance = mig.create(small.id, start)
+    mig.create_compute(instance, instance.compute_profiles()[0].id)
+    place.simulated.write_tree(place.tree)
+    return partition(place.inventory.value.gpus[0], "1g.18gb", start, number=instance.id)
+
+
+async def test_a_partition_is_reachable_once_the_spec_names_it(place: Place) -> None:
+    place.has(8)
+    await place.until(lambda published: len(published.gpus) == 8)
+    one = made(place, 0)
+    place.inventory.set(cut(replace(place.inventory.value, generation=2), {0: [one]}))
+    await place.until(lambda published: published.partitions == {one.uuid})
+    assert {one.uuid, f"0:{one.index}"} < place.device_names()
+
+
+async def test_a_partition_that_was_just_made_can_be_given_before_the_spec_names_it(place: Place) -> None:
+    place.has(8)
+    with pytest.raises(CdiError, match="cannot be given to containers now"):
+        await place.publisher.edits_of(made(place, 0))
+    await place.until(lambda published: len(published.gpus) == 8)
+    edits = await place.publisher.edits_of(made(place, 1))
+    assert [node.path.rpartition("/")[0] for node in edits.device_nodes] == ["/dev", *["/dev/nvidia-caps"] * 2]
+
+
+async def test_a_partition_whose_files_come_late_is_looked_for_again(place: Place) -> None:
+    place.has(8)
+    late = partition(place.inventory.value.gpus[0], "1g.18gb", 0, number=7)
+    place.inventory.set(cut(replace(place.inventory.value, generation=2), {0: [late]}))
+    published = await place.until(lambda published: published.trouble is not None)
+    assert len(published.gpus) == 8
+    assert "gi7/access" in str(published.trouble)
+    made(place, 0)
+    await place.until(lambda published: published.partitions == {late.uuid})

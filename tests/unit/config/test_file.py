@@ -73,6 +73,7 @@ OWN_DEFAULTS = {
     "agent.paths.stateDir": "/var/lib/gpu-node-agent",
     "agent.paths.runDir": "/run/gpu-node-agent",
     "agent.paths.sysfsRoot": "/sys",
+    "agent.paths.procRoot": "/proc",
     "agent.health.ignoredXids": (13, 31, 43, 45, 68, 109),
     "agent.health.probeInterval": "5s",
     "agent.log.level": "info",

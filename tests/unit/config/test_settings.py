@@ -55,7 +55,7 @@ def test_a_key_means_its_setting(path: str, value: object, name: str, meant: obj
     assert getattr(Settings(), name) != meant or meant is None
 
 
-@pytest.mark.parametrize("key", ["kubeletDir", "cdiDir", "stateDir", "runDir", "sysfsRoot"])
+@pytest.mark.parametrize("key", ["kubeletDir", "cdiDir", "stateDir", "runDir", "sysfsRoot", "procRoot"])
 def test_a_path_means_its_setting_and_no_other(key: str) -> None:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
     found, default = of({f"agent.paths.{key}": "/elsewhere"}).paths, Settings().paths
