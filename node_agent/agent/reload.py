@@ -26,6 +26,7 @@ KEPT = "config.json"
 # The settings that only a new start puts in force, and what people call them.
 AFTER_RESTART: Mapping[str, str] = {
     "node_name": "agent.nodeName",
+    "pod_name": "agent.podName",
     "rescan_interval": "agent.rescanInterval",
     "registration": "agent.registration",
     "http_address": "agent.http.address",
@@ -43,6 +44,7 @@ AFTER_RESTART: Mapping[str, str] = {
     "dra_metadata": "agent.dra.metadata",
     "node_condition": "agent.nodeReports.condition",
     "node_events": "agent.nodeReports.events",
+    "labels": "agent.labels",
     "mps_root": "flags.mpsRoot",
     "paths": "agent.paths",
 }

@@ -17,14 +17,14 @@ def labels(config: Path | None, simulate: str | None) -> None:
     models each has a count and a memory of its own, as nvidia.com/gpu.NVIDIA-L4.count.
     """
     from node_agent.agent.live import selection_of
+    from node_agent.hardware.machine import machine_of
     from node_agent.hardware.sysfs import Sysfs
     from node_agent.reporting.labels import labels as labels_of
 
     with chosen_node(config, simulate, {}) as (settings, _):
-        inventory, sysfs = look(settings), Sysfs(root=settings.paths.sysfs_root)
-        classes = [sysfs.pci_class(gpu.pci) for gpu in inventory.gpus]
-        shares = selection_of(settings).shares(inventory).gpus
-        found = labels_of(inventory, shares=shares, machine=sysfs.machine(), pci_classes=classes)
+        inventory = look(settings)
+        machine = machine_of(Sysfs(root=settings.paths.sysfs_root), inventory.gpus, settings.labels.machine_file)
+        found = labels_of(inventory, shares=selection_of(settings).shares(inventory).gpus, machine=machine)
     if found is None:
         raise HardwareError(f"no GPU can be read: {'; '.join(missing.reason for missing in inventory.missing)}")
     for key, value in found.items():

@@ -299,10 +299,23 @@ class AgentNodeReports(Section, frozen=True, kw_only=True):
     events: bool = True
 
 
+class AgentLabels(Section, frozen=True, kw_only=True):
+    """``agent.labels``: where the labels that describe the GPUs are written.
+
+    ``auto`` is the NodeFeature object where the cluster has that kind and ``flags.useNodeFeatureAPI`` is set, else the
+    feature file where Node Feature Discovery's folder is there, else the Node itself. ``takeOver``: labels that another
+    program has set are written all the same.
+    """
+
+    writer: Literal["auto", "node-feature", "nfd-file", "node", "none"] = "auto"
+    take_over: bool = False
+
+
 class AgentSection(Section, frozen=True, kw_only=True):
     """``agent``: what NVIDIA's file has no word for."""
 
     node_name: str = ""
+    pod_name: str = ""
     rescan_interval: Interval = "30s"
     registration: Literal["socket", "watcher", "auto"] = "auto"
     paths: AgentPaths = AgentPaths()
@@ -316,6 +329,7 @@ class AgentSection(Section, frozen=True, kw_only=True):
     dra: AgentDra = AgentDra()
     mig: AgentMig = AgentMig()
     node_reports: AgentNodeReports = AgentNodeReports()
+    labels: AgentLabels = AgentLabels()
 
 
 class File(Section, frozen=True, kw_only=True):

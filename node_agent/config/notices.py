@@ -17,10 +17,10 @@ UNSERVED: Mapping[str, str] = {
     "flags.gdrcopyEnabled": "GDRCopy devices are not offered yet",
     "flags.gdsEnabled": "GPUDirect Storage devices are not offered yet",
     "flags.mofedEnabled": "InfiniBand devices are not offered yet",
-    "flags.useNodeFeatureAPI": "the agent writes no labels yet",
     "flags.deviceDiscoveryStrategy": "GPUs are found through NVML",
     "flags.plugin.passDeviceSpecs": "device nodes reach a container through CDI",
-    "flags.gfd": "the agent writes no labels yet",
+    "flags.gfd.oneshot": "labels are kept as long as the agent runs; `node-agent labels` prints them once",
+    "flags.gfd.sleepInterval": "labels are written when something changes",
     "resources.mig": "MIG devices are not offered yet",
     "imex": "IMEX channels are not offered yet",
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from node_agent.config.durations import seconds
-from node_agent.config.file import USUAL_XIDS, AgentHealth, AgentHealthRule, File, SharedResources
+from node_agent.config.file import USUAL_XIDS, AgentHealth, AgentHealthRule, File, LabelFlags, SharedResources
 from node_agent.config.file import SharingRule as OwnSharingRule
 from node_agent.config.quantities import amount
 from node_agent.config.rules import resource_name, shared_name
@@ -109,6 +109,23 @@ class Rename:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Labels:
+    """Where the labels are written, and what is in them.
+
+    ``file`` is the feature file, the one in NFD's folder where none was named. ``take_over``: also labels that another
+    program has set. ``stamped``: with the time at which they last changed. ``machine_file`` has the machine's name,
+    None for the firmware's.
+    """
+
+    writer: Literal["auto", "node-feature", "nfd-file", "node", "none"] = "auto"
+    node_feature: bool = True
+    file: Path = Path("/etc/kubernetes/node-feature-discovery/features.d/gpu-node-agent")
+    take_over: bool = False
+    stamped: bool = True
+    machine_file: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
     """What is in force; intervals are in seconds, None means that nothing was said.
 
@@ -119,6 +136,7 @@ class Settings:
     """
 
     node_name: str = ""
+    pod_name: str = ""
     rescan_interval: float = 30.0
     registration: Literal["socket", "watcher", "auto"] = "auto"
     http_address: tuple[str, int] | None = None
@@ -144,6 +162,7 @@ class Settings:
     node_condition: bool = True
     node_events: bool = True
     mps_root: Path | None = None
+    labels: Labels = field(default_factory=Labels)
     sharing: Sharing = field(default_factory=Sharing)
     paths: Paths = field(default_factory=Paths)
     health: Health = field(default_factory=Health)
@@ -155,6 +174,7 @@ def settings(file: File) -> Settings:
     flags, agent = file.flags, file.agent
     return Settings(
         node_name=agent.node_name,
+        pod_name=agent.pod_name,
         rescan_interval=seconds(agent.rescan_interval),
         registration=agent.registration,
         http_address=_address(agent.http.address),
@@ -182,6 +202,7 @@ def settings(file: File) -> Settings:
         node_condition=agent.node_reports.condition,
         node_events=agent.node_reports.events,
         mps_root=Path(flags.mps_root) if flags.mps_root else None,
+        labels=_labels(file),
         sharing=_sharing(file),
         paths=_paths(file),
         health=_health(agent.health),
@@ -198,6 +219,21 @@ def _paths(file: File) -> Paths:
         run_dir=Path(given.run_dir),
         sysfs_root=Path(given.sysfs_root),
         proc_root=Path(given.proc_root),
+    )
+
+
+def _labels(file: File) -> Labels:
+    flags, agent, usual = file.flags, file.agent.labels, LabelFlags()
+    named = flags.gfd.output_file not in ("", usual.output_file)
+    return Labels(
+        writer=agent.writer,
+        node_feature=flags.use_node_feature_api,
+        file=Path(flags.gfd.output_file) if named else Labels().file,
+        take_over=agent.take_over,
+        stamped=not flags.gfd.no_timestamp,
+        machine_file=None
+        if flags.gfd.machine_type_file == usual.machine_type_file
+        else Path(flags.gfd.machine_type_file),
     )
 
 

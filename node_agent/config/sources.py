@@ -83,6 +83,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "imex.channelIDs": (_numbers, ("IMEX_CHANNEL_IDS",)),
     "imex.required": (_flag, ("IMEX_REQUIRED",)),
     "agent.nodeName": (str, ("NODE_NAME",)),
+    "agent.podName": (str, ("POD_NAME",)),
     "agent.kubeconfig": (str, ("KUBECONFIG",)),
     "agent.health.ignoredXids": (_disabled_checks, ("DP_DISABLE_HEALTHCHECKS",)),
     "agent.health.enabledXids": (_enabled_checks, ("DP_ENABLE_HEALTHCHECKS",)),

@@ -1,6 +1,8 @@
 """The machine and where its PCI devices sit, as the kernel's /sys tells; what it does not is None, never made up."""
 
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,10 +44,24 @@ class Sysfs:
         except (OSError, ValueError):
             return None
 
-    def machine(self) -> str | None:
-        """What its maker calls the machine; None where the firmware does not say."""
+    def config_space(self, pci: PciAddress) -> bytes | None:
+        """A device's PCI configuration space: all 256 bytes or more for root, 64 for anybody else."""
         try:
-            return (self.root / "class/dmi/id/product_name").read_text(errors="replace").strip() or None
+            return (self._device(pci) / "config").read_bytes()
+        except OSError:
+            return None
+
+    def classes_of(self, vendor: int) -> Iterator[int]:
+        """The class codes of all devices of a vendor."""
+        for device in (self.root / "bus/pci/devices").glob("*"):
+            with suppress(OSError, ValueError):  # one that goes at this moment
+                if int((device / "vendor").read_text(), 16) == vendor:
+                    yield int((device / "class").read_text(), 16)
+
+    def machine(self, file: Path | None = None) -> str | None:
+        """What its maker, or ``file``, calls the machine; None where nobody says."""
+        try:
+            return (file or self.root / "class/dmi/id/product_name").read_text(errors="replace").strip() or None
         except OSError:
             return None
 

@@ -2,6 +2,8 @@
 
 A label says what holds for every GPU of the node that can tell; what nobody can tell has no label. So a node with GPUs
 of several models has no ``gpu.product``, but a ``gpu.<model>.count`` and ``gpu.<model>.memory`` for each of them.
+What GPU Feature Discovery has no name for is in a domain of our own. ``label_names`` says what each of them means,
+``label_places`` where they are written, ``label_writer`` when.
 """
 
 import re
@@ -9,11 +11,15 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
+from node_agent.hardware.machine import UNKNOWN, Machine
 from node_agent.model.gpu import ComputeCapability, Gpu, GpuUuid
+from node_agent.model.health import HealthReport, Reason, Severity
 from node_agent.model.inventory import DriverInfo, Inventory
-from node_agent.sharing.shares import Shared
+from node_agent.reporting.health import HEALTH_WORDS
+from node_agent.sharing.shares import Shared, Strategy
 
 PREFIX = "nvidia.com/"
+OWN_PREFIX = "node-agent.gpu.nvidia.com/"
 LONGEST = 63
 
 T = TypeVar("T")
@@ -50,35 +56,43 @@ def labels(
     inventory: Inventory,
     *,
     shares: Mapping[GpuUuid, Shared] = MappingProxyType({}),
-    machine: str | None = None,
-    pci_classes: Iterable[int | None] = (),
+    machine: Machine = UNKNOWN,
     mig_strategy: Literal["none", "single", "mixed"] = "none",
+    health: HealthReport | None = None,
 ) -> dict[str, str] | None:
     """The node's labels in the order of their keys; none where the node has no GPU.
 
-    None where the GPUs cannot be read at the moment: what was said before stays true then, and whoever takes labels
-    away ends the pods that select on them. ``shares`` are the GPUs that are shared, and how; ``machine`` is the maker's
-    name of the machine, ``pci_classes`` are the GPUs' class codes, ``mig_strategy`` is how MIG devices are offered.
+    None where the GPUs cannot be read at the moment, or their health is not known yet: what was said before stays true
+    then, and whoever takes labels away ends the pods that select on them. ``shares`` are the GPUs that are shared, and
+    how; ``mig_strategy`` is how MIG devices are offered; without ``health`` nothing is said of it.
     """
     gpus = inventory.gpus
     if not gpus:
         readable = inventory.generation > 0 and inventory.problem is None and not inventory.missing
         return {} if readable else None
+    if health is not None and any(_unprobed(gpu, health) for gpu in gpus):
+        return None
     found = {
         "gpu.present": "true",
-        "gpu.machine": label_value(machine or ""),
+        "gpu.machine": label_value(machine.name or ""),
         "gpu.count": str(len(gpus)),
         "gpu.replicas": _text(_agreed(shares[gpu.uuid].replicas if gpu.uuid in shares else 1 for gpu in gpus)),
         "gpu.sharing-strategy": _agreed(shares[gpu.uuid].strategy if gpu.uuid in shares else "none" for gpu in gpus),
-        "gpu.mode": _MODES.get(_agreed(pci_classes) or 0),
-        "gpu.clique": _agreed(gpu.nvlink_domain for gpu in gpus),
-        "mig.capable": str(any(gpu.partition_mode is not None for gpu in gpus)).lower(),
+        "gpu.mode": _MODES.get(_agreed(machine.pci_classes) or 0),
+        "gpu.nvswitch.count": _text(machine.nvswitches or None),
+        # One that has not joined yet may join another: what holds for the rest is no label of the node.
+        "gpu.clique": _agreed(gpu.nvlink_domain for gpu in gpus) if all(gpu.nvlink_domain for gpu in gpus) else None,
+        "mig.capable": _word(any(gpu.partition_mode is not None for gpu in gpus)),
         "mig.strategy": mig_strategy if mig_strategy != "none" else None,
+        "mps.capable": _word(any(shared.strategy is Strategy.MPS for shared in shares.values())),
+        **_virtual(machine),
         **_versions(inventory.driver),
         **_capability(_agreed(gpu.compute_capability for gpu in gpus)),
         **_products(gpus, _SHARED if all(_looks_whole(shares.get(gpu.uuid)) for gpu in gpus) else ""),
     }
-    return {f"{PREFIX}{key}": value for key, value in sorted(found.items()) if value and _LEGAL.fullmatch(value)}
+    own = {**_nvlinks(inventory), **(_health(inventory, health) if health is not None else {})}
+    named = [*((PREFIX + key, value) for key, value in found.items()), *((OWN_PREFIX + k, v) for k, v in own.items())]
+    return {key: value for key, value in sorted(named) if value and _LEGAL.fullmatch(value)}
 
 
 def label_value(text: str, longest: int = LONGEST) -> str | None:
@@ -104,6 +118,43 @@ def _looks_whole(shared: Shared | None) -> bool:
 
 def _text(number: int | None) -> str | None:
     return None if number is None else str(number)
+
+
+def _word(true: bool) -> str:
+    return str(true).lower()
+
+
+def _unprobed(gpu: Gpu, health: HealthReport) -> bool:
+    return any(cause.reason is Reason.NOT_PROBED for cause in health.known_of(gpu.uuid).causes)
+
+
+def _health(inventory: Inventory, health: HealthReport) -> dict[str, str | None]:
+    """How the worst GPU is, and how many are given out; a missing one is as good as withdrawn."""
+    found = [health.of(gpu.uuid) for gpu in inventory.gpus]
+    worst = [*(one.severity for one in found), *((Severity.WITHDRAWN,) if inventory.missing else ())]
+    return {"health": HEALTH_WORDS[max(worst)], "gpus-in-service": str(sum(not one.withdrawn for one in found))}
+
+
+def _nvlinks(inventory: Inventory) -> dict[str, str | None]:
+    """The generation, and how many GPUs reach each other over NVLink; one that has none is an island of its own."""
+    sizes = [len(inventory.links.island(gpu.uuid)) for gpu in inventory.gpus]
+    size = _agreed(sizes)
+    return {
+        "nvlink.generation": _text(_agreed(gpu.nvlink_generation for gpu in inventory.gpus))
+        if max(sizes) > 1
+        else None,
+        "nvlink.island-size": _text(size) if size != 1 else None,
+    }
+
+
+def _virtual(machine: Machine) -> dict[str, str | None]:
+    found = {"vgpu.present": None if machine.virtual is None else _word(machine.virtual)}
+    if machine.vgpu_host is None:
+        return found
+    return found | {
+        "vgpu.host-driver-version": label_value(machine.vgpu_host.version),
+        "vgpu.host-driver-branch": label_value(machine.vgpu_host.branch),
+    }
 
 
 def _products(gpus: Iterable[Gpu], suffix: str) -> dict[str, str | None]:

@@ -11,6 +11,7 @@ import pytest
 from node_agent.cli.shared import chosen_node, look
 from node_agent.cli.simulated import simulation
 from node_agent.config.resolve import resolve
+from node_agent.hardware.machine import machine_of
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.reporting.labels import labels
 from tests.unit.cli.conftest import Run
@@ -244,11 +245,7 @@ def test_the_firmwares_name_of_the_machine_and_the_classes_of_the_gpus_reach_the
         (simulated.tree / "sys/class/dmi/id").mkdir(parents=True)
         (simulated.tree / "sys/class/dmi/id/product_name").write_text("X9SRA/X9SRA-3\n")
         sysfs, inventory = Sysfs(root=simulated.tree / "sys"), look(resolve(None, {}, simulated.flags).settings)
-        found = labels(
-            inventory,
-            machine=sysfs.machine(),
-            pci_classes=[sysfs.pci_class(gpu.pci) for gpu in inventory.gpus],
-        )
+        found = labels(inventory, machine=machine_of(sysfs, inventory.gpus))
     assert found is not None
     assert (found["nvidia.com/gpu.machine"], found["nvidia.com/gpu.mode"]) == ("X9SRAX9SRA-3", "compute")
 

@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_agent.hardware.machine import Machine, VgpuHost
 from node_agent.model.gpu import ComputeCapability, Gpu, PartitionMode
+from node_agent.model.health import DeviceHealth, HealthReport, Severity
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
-from node_agent.reporting.labels import label_value, labels
+from node_agent.reporting.label_names import meaning
+from node_agent.reporting.labels import OWN_PREFIX, label_value, labels
 from node_agent.sharing.shares import Shared, Strategy
 from tests.fakes import builders
+from tests.fakes.health import NOT_PROBED, xid
+from tests.fakes.nodes import inventory_of
 
 # Kubernetes' own rules, stated anew: what it refuses, it refuses with the whole patch.
 NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
@@ -43,15 +48,15 @@ def node(*gpus: Gpu, driver: DriverInfo | None = None) -> Inventory:
 
 def said(inventory: Inventory, machine: str | None = None) -> Mapping[str, str]:
     """The labels without their prefix."""
-    found = labels(inventory, machine=machine)
+    found = labels(inventory, machine=Machine(name=machine))
     assert found is not None
-    assert all(key.startswith("nvidia.com/") for key in found)
+    assert all(key.startswith(("nvidia.com/", OWN_PREFIX)) for key in found)
     return {key.removeprefix("nvidia.com/"): value for key, value in found.items()}
 
 
 def test_a_node_of_eight_h200_has_the_labels_that_gfd_gives_it() -> None:
     inventory = node(*copies(8), driver=DriverInfo(version="580.95.05", cuda="13.0"))
-    assert labels(inventory, machine="PowerEdge XE9680", pci_classes=[COMPUTE] * 8) == {
+    assert labels(inventory, machine=Machine(name="PowerEdge XE9680", pci_classes=(COMPUTE,) * 8)) == {
         "nvidia.com/cuda.driver-version.full": "580.95.05",
         "nvidia.com/cuda.driver-version.major": "580",
         "nvidia.com/cuda.driver-version.minor": "95",
@@ -76,6 +81,7 @@ def test_a_node_of_eight_h200_has_the_labels_that_gfd_gives_it() -> None:
         "nvidia.com/gpu.replicas": "1",
         "nvidia.com/gpu.sharing-strategy": "none",
         "nvidia.com/mig.capable": "true",
+        "nvidia.com/mps.capable": "false",
     }
 
 
@@ -93,6 +99,7 @@ def test_what_a_gpu_cannot_tell_has_no_label_instead_of_a_nought() -> None:
         "gpu.replicas": "1",
         "gpu.sharing-strategy": "none",
         "mig.capable": "false",
+        "mps.capable": "false",
     }
 
 
@@ -295,7 +302,7 @@ def test_the_family_follows_from_the_compute_capability(capability: tuple[int, i
     ],
 )
 def test_the_mode_is_named_where_all_gpus_are_of_one_class(classes: list[int | None], mode: str | None) -> None:
-    found = labels(node(*copies(2)), pci_classes=classes)
+    found = labels(node(*copies(2)), machine=Machine(pci_classes=tuple(classes)))
     assert found is not None
     assert found.get("nvidia.com/gpu.mode") == mode
 
@@ -304,13 +311,13 @@ def test_the_mode_is_named_where_all_gpus_are_of_one_class(classes: list[int | N
     ("domains", "clique"),
     [
         (["abc.1", "abc.1"], "abc.1"),
-        (["abc.1", None], "abc.1"),
+        (["abc.1", None], None),
         (["abc.1", "abc.2"], None),
         ([None, None], None),
         (["x" * 64, "x" * 64], None),
     ],
 )
-def test_the_clique_is_named_where_all_gpus_that_joined_one_agree(
+def test_the_clique_is_named_where_all_gpus_have_joined_the_same_one(
     domains: list[str | None], clique: str | None
 ) -> None:
     gpus = [replace(one, nvlink_domain=domain) for one, domain in zip(copies(2), domains, strict=True)]
@@ -337,6 +344,125 @@ def test_an_odd_version_costs_only_the_part_that_cannot_be_a_label() -> None:
         "cuda.driver-version.major": "580",
         "cuda.driver-version.revision": "05",
     }
+
+
+@pytest.mark.parametrize(("switches", "label"), [(4, "4"), (0, None)])
+def test_the_switches_are_counted_where_the_bus_shows_any(switches: int, label: str | None) -> None:
+    found = labels(node(H200), machine=Machine(nvswitches=switches))
+    assert found is not None
+    assert found.get("nvidia.com/gpu.nvswitch.count") == label
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (Machine(), {}),
+        (Machine(virtual=False), {"present": "false"}),
+        (
+            Machine(virtual=True, vgpu_host=VgpuHost(version="550.90", branch="r550_00")),
+            {"present": "true", "host-driver-version": "550.90", "host-driver-branch": "r550_00"},
+        ),
+        (Machine(virtual=True, vgpu_host=VgpuHost(version="", branch="?")), {"present": "true"}),
+    ],
+)
+def test_a_virtual_gpu_is_named_with_its_hosts_driver(machine: Machine, expected: dict[str, str]) -> None:
+    found = labels(node(H200), machine=machine) or {}
+    start = "nvidia.com/vgpu."
+    assert {key.removeprefix(start): value for key, value in found.items() if key.startswith(start)} == expected
+
+
+# NVLink
+
+
+def own(inventory: Inventory, health: HealthReport | None = None) -> dict[str, str]:
+    """The labels that GPU Feature Discovery does not have."""
+    found = labels(inventory, health=health) or {}
+    return {key.removeprefix(OWN_PREFIX): value for key, value in found.items() if key.startswith(OWN_PREFIX)}
+
+
+def joined(*ends: tuple[int, int], count: int = 4, generation: int | None = 4) -> Inventory:
+    gpus = [replace(gpu, nvlink_generation=generation) for gpu in copies(count)]
+    return builders.inventory(gpus, {pair: builders.nvlink(18) for pair in ends})
+
+
+def test_gpus_that_nvlink_joins_say_their_generation_and_how_many_they_are() -> None:
+    assert own(joined((0, 1), (1, 2), (2, 3))) == {"nvlink.generation": "4", "nvlink.island-size": "4"}
+    assert own(joined((0, 1), (2, 3))) == {"nvlink.generation": "4", "nvlink.island-size": "2"}
+
+
+def test_islands_of_several_sizes_have_no_size_in_common() -> None:
+    assert own(joined((0, 1))) == {"nvlink.generation": "4"}
+
+
+def test_gpus_that_nothing_joins_say_nothing_of_nvlink() -> None:
+    assert own(joined()) == {}
+    assert own(joined(generation=None)) == {}
+
+
+# Health
+
+
+def ailing(*found: tuple[int, Severity]) -> HealthReport:
+    return HealthReport(
+        devices={builders.uuid(index): DeviceHealth(causes=(xid(severity=severity),)) for index, severity in found}
+    )
+
+
+@pytest.mark.parametrize(
+    ("report", "word", "in_service"),
+    [
+        (ailing(), "healthy", "4"),
+        (ailing((0, Severity.NONE)), "healthy", "4"),
+        (ailing((0, Severity.DEGRADED)), "degraded", "4"),
+        (ailing((0, Severity.DEGRADED), (1, Severity.WITHDRAWN)), "withdrawn", "3"),
+        (ailing((2, Severity.EVICTED)), "evicted", "3"),
+    ],
+)
+def test_the_worst_gpu_gives_the_nodes_health_and_those_in_service_are_counted(
+    report: HealthReport, word: str, in_service: str
+) -> None:
+    found = own(node(*copies(4)), report)
+    assert (found["health"], found["gpus-in-service"]) == (word, in_service)
+
+
+def test_a_gpu_that_is_missing_makes_the_node_no_healthy_one() -> None:
+    left = Inventory(generation=2, gpus=copies(3), missing=(MissingGpu(index=3, reason="lost"),))
+    found = own(left, HealthReport())
+    assert (found["health"], found["gpus-in-service"]) == ("withdrawn", "3")
+
+
+def test_health_changes_no_label_of_gfds() -> None:
+    well, ill = (
+        labels(node(*copies(2)), health=ailing()),
+        labels(node(*copies(2)), health=ailing((0, Severity.EVICTED))),
+    )
+    assert well is not None
+    assert ill is not None
+    assert {key for key in well if well[key] != ill[key]} == {f"{OWN_PREFIX}health", f"{OWN_PREFIX}gpus-in-service"}
+
+
+def test_while_a_gpu_was_not_looked_at_yet_the_labels_stay_as_they_were() -> None:
+    report = HealthReport(devices={builders.uuid(0): DeviceHealth(causes=(NOT_PROBED,))})
+    assert labels(node(*copies(2)), health=report) is None
+
+
+# Names
+
+
+def test_every_label_of_every_simulated_node_has_a_meaning_that_is_written_down() -> None:
+    host = VgpuHost(version="550.90", branch="r550_00")
+    machine = Machine(name="m", pci_classes=(COMPUTE,), nvswitches=4, virtual=True, vgpu_host=host)
+    for profile in ("h200-8", "gb200-4", "mixed-5", "gb10-1", "l4-2"):
+        found = labels(inventory_of(profile), machine=machine, mig_strategy="mixed", health=HealthReport()) or {}
+        assert [key for key in found if not meaning(key)] == []
+    mixed = labels(node(*copies(1), *copies(1, like=replace(H200, product="NVIDIA L4"), start=1))) or {}
+    assert [key for key in mixed if not meaning(key)] == []
+
+
+def test_what_the_agent_never_writes_has_no_meaning() -> None:
+    assert [meaning(key) for key in ("nvidia.com/mig.config", "nvidia.com/gpu.", "nvidia.com/gpu.x/y.count")] == [
+        None
+    ] * 3
 
 
 # Sharing
