@@ -30,6 +30,7 @@ NodeAgentError
 │   └── InvalidSpec           a spec does not follow the CDI format
 ├── KubeletError              the kubelet did not do what was asked
 │   └── RegistrationRefused   it answered, and said no
+├── LabelsNotWritten          the file of labels cannot be written, or is somebody else's
 └── KubeError                 the Kubernetes API cannot be used
     ├── KubeAccessError       where it is, who we are or whether to trust it: files, kubeconfig, certificates
     └── KubeApiError          one request failed; it says which
@@ -167,6 +168,10 @@ class KubeletError(NodeAgentError):
 
 class RegistrationRefused(KubeletError):
     """The kubelet answered the registration with an error."""
+
+
+class LabelsNotWritten(NodeAgentError):
+    """The file of labels cannot be written, or is somebody else's; the message names it."""
 
 
 class KubeError(NodeAgentError):

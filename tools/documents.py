@@ -15,6 +15,7 @@ import click
 from node_agent.cli.main import cli
 from node_agent.config.schema import schema
 from node_agent.health.xids import Xid, catalogue, xid
+from node_agent.reporting.label_names import MEANINGS
 
 ROOT = Path(__file__).resolve().parent.parent
 USER = ROOT / "docs" / "user"
@@ -72,6 +73,16 @@ def _row(number: str, known: Xid) -> str:
     return f"| {number} | {known.name} | {known.scope} | {known.action} | {known.clears} |"
 
 
+def labels_page() -> str:
+    """The page of all labels, from their table of meanings."""
+    header = (
+        "# Label names\n\nGenerated from `node_agent/reporting/label_names.py` by `python -m tools.documents --write`.\n"
+        "[labels.md](labels.md) says where they are written, and when one is left out.\n\n"
+        "| label | value |\n| --- | --- |\n"
+    )
+    return header + "".join(f"| `{name}` | {meaning} |\n" for name, meaning in MEANINGS.items())
+
+
 def config_schema() -> str:
     """The JSON schema of the configuration file."""
     return json.dumps(schema(), indent=2) + "\n"
@@ -92,6 +103,7 @@ def commands(name: str, command: click.Command) -> Iterator[tuple[str, click.Com
 GENERATED = {
     USER / "commands.md": commands_page,
     USER / "xids.md": xids_page,
+    USER / "label-names.md": labels_page,
     USER / "configuration.schema.json": config_schema,
 }
 

@@ -20,6 +20,7 @@ from node_agent.kit.latest import Latest
 from node_agent.model.gpu import GpuUuid
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
+from node_agent.reporting.node_reporter import Reports
 from node_agent.reporting.status import CdiStatus, ConfigStatus, ResourceStatus, ServiceStatus, Status, status
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
@@ -44,6 +45,7 @@ class Agent:
     plugins: Mapping[str, DevicePlugin]
     supervisor: Supervisor
     reloader: Reloader | None = None
+    reports: Reports = field(default_factory=lambda: Latest({}))
     started: float = field(default_factory=time.time)
 
     async def run(self) -> None:
@@ -61,6 +63,7 @@ class Agent:
             cdi=self._cdi(),
             services=self._services(),
             config=self._config(),
+            reports=[one for one in self.reports.value.values() if one.standing or one.trouble],
             notices=(
                 *self.live.selection.value.shares(self.keeper.inventory.value).notes,
                 *self.slices.troubles.value.values(),

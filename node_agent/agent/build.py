@@ -13,7 +13,7 @@ from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
 from node_agent.agent.mps_shares import MpsShares
-from node_agent.agent.node_reports import node_reports
+from node_agent.agent.node_reports import Told, node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Run, Supervisor
@@ -102,7 +102,7 @@ async def built(
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
-        for name, run in (await opened.enter_async_context(_node_reports(settings, agent))).items():
+        for name, run in (await opened.enter_async_context(_node_reports(agent))).items():
             agent.supervisor.add(name, run)
         yield agent
 
@@ -112,8 +112,17 @@ def _recheck(settings: Settings, agent: Agent) -> Recheck:
     return Recheck(agent.plugins, listed=listed, alone=lambda: agent.ledger.is_alone)
 
 
-def _node_reports(settings: Settings, agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]]:
-    return node_reports(settings, agent.health, agent.reloader.state if agent.reloader else None)
+def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]]:
+    return node_reports(
+        Told(
+            live=agent.live,
+            inventory=agent.keeper.inventory,
+            health=agent.board.report,
+            view=agent.health,
+            config=agent.reloader.state if agent.reloader else None,
+            reports=agent.reports,
+        )
+    )
 
 
 def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings:

@@ -1,22 +1,34 @@
-"""Puts together what tells Kubernetes of the GPUs' health, for ``build``."""
+"""Puts together what tells Kubernetes of the node and its GPUs' health, for ``build``."""
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from node_agent.agent.access import access_of
+from node_agent.agent.label_place import ONLINE, label_place
+from node_agent.agent.live import Live
 from node_agent.agent.reload import ConfigState
 from node_agent.agent.supervisor import Run
 from node_agent.config.settings import Settings
 from node_agent.errors import KubeAccessError
+from node_agent.hardware.machine import machine_of
+from node_agent.hardware.sysfs import Sysfs
 from node_agent.kit.alone import alone
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
+from node_agent.kube.access import Access
 from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
+from node_agent.model.health import HealthReport
+from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_view import HealthView
+from node_agent.reporting.label_writer import LabelWriter
+from node_agent.reporting.labels import labels
 from node_agent.reporting.node_events import LONGEST_NOTE, Notice
-from node_agent.reporting.node_reporter import ConditionWriter, EventWriter, NodeReporter, Writer
+from node_agent.reporting.node_reporter import ConditionWriter, EventWriter, NodeReporter, Reports, Writer
 
 # Nobody waits for what is told, and the reporter has pauses of its own.
 PATIENCE = Patience(attempt=10.0, budget=10.0)
@@ -24,41 +36,73 @@ PATIENCE = Patience(attempt=10.0, budget=10.0)
 log = Log(__name__)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What is there to be told, and ``reports``, which shows how that fares."""
+
+    live: Live
+    inventory: Latest[Inventory]
+    health: Latest[HealthReport]
+    view: HealthView
+    config: Latest[ConfigState] | None
+    reports: Reports
+
+
 @asynccontextmanager
-async def node_reports(
-    settings: Settings, view: HealthView, config: Latest[ConfigState] | None = None
-) -> AsyncIterator[Mapping[str, Run]]:
+async def node_reports(told: Told) -> AsyncIterator[Mapping[str, Run]]:
     """The services to run by name, with their connections, which end with the block; none where there is nothing to
-    tell, or nobody to be told. Of the ``config`` Events tell what was refused.
+    tell, or nobody to be told. Of the configuration Events tell what was refused.
     """
-    if not (settings.node_condition or settings.node_events):
-        yield {}
-        return
-    try:
-        access = access_of(settings)
-    except KubeAccessError as error:
-        log.info("nothing is told of the node's health", reason=error)
-        yield {}
-        return
-    async with KubeClient(access, patience=PATIENCE) as client:
+    settings = told.live.settings.value
+    async with AsyncExitStack() as opened:
+        access = _access(settings)
+        client = await opened.enter_async_context(KubeClient(access, patience=PATIENCE)) if access else None
+        writers = _writers(told, client, access.namespace if access else "")
 
         async def run() -> None:
+            more: list[Latest[Any]] = [told.live.selection, *([told.config] if told.config is not None else [])]
             # Of two agents one tells: both would find the same news.
             async with alone(settings.paths.state_dir / "node-reports.lock"):
-                writers, more = _writers(settings, client, config), [config] if config is not None else []
-                await NodeReporter(view, writers, more=more).run()
+                await NodeReporter(told.view, writers, more=more, reports=told.reports).run()
 
-        yield {"node reports": run}
+        yield {"node reports": run} if writers else {}
 
 
-def _writers(settings: Settings, client: KubeClient, config: Latest[ConfigState] | None) -> list[Writer]:
+def _access(settings: Settings) -> Access | None:
+    """The way to the API server, where something is to be told there and there is one."""
+    if not (settings.node_condition or settings.node_events or settings.labels.writer in ONLINE):
+        return None
+    try:
+        return access_of(settings)
+    except KubeAccessError as error:
+        log.info("nothing is told of the node's health", reason=error)
+        return None
+
+
+def _writers(told: Told, client: KubeClient | None, namespace: str) -> list[Writer]:
+    settings = told.live.settings.value
     writers: list[Writer] = []
-    if settings.node_condition:
+    if settings.node_condition and client is not None:
         writers.append(ConditionWriter(client, settings.node_name))
-    if settings.node_events:
-        others = ConfigNews(config).notices if config is not None else tuple
+    if settings.node_events and client is not None:
+        others = ConfigNews(told.config).notices if told.config is not None else tuple
         writers.append(EventWriter(client, settings.node_name, time.time(), others))
+    if (place := label_place(settings, client, namespace)) is not None:
+        labels = settings.labels
+        wanted = partial(_labels, told)
+        writers.append(LabelWriter(place, wanted, take_over=labels.take_over, stamped=labels.stamped))
     return writers
+
+
+def _labels(told: Told) -> Mapping[str, str] | None:
+    settings, inventory = told.live.settings.value, told.inventory.value
+    sysfs = Sysfs(root=settings.paths.sysfs_root)
+    return labels(
+        inventory,
+        shares=told.live.selection.value.shares(inventory).gpus,
+        machine=machine_of(sysfs, inventory.gpus, settings.labels.machine_file),
+        health=told.health.value,
+    )
 
 
 class ConfigNews:

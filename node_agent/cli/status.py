@@ -91,6 +91,9 @@ def show(found: Status) -> None:
     if found.config is not None:
         for line in _config_lines(found.config):
             out.print(line)
+    for report in found.reports:
+        trouble = f" [yellow]cannot be written[/yellow] {plain(report.trouble)}" if report.trouble else ""
+        out.print(f"[bold]{plain(report.name)}[/bold] {plain(report.standing)}{trouble}")
     for line in _ending(found):
         out.print(line)
 

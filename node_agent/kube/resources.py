@@ -71,3 +71,4 @@ RESOURCE_SLICES = Resource(plural="resourceslices", kind="ResourceSlice", group=
 RESOURCE_CLAIMS = Resource(plural="resourceclaims", kind="ResourceClaim", group=RESOURCE_GROUP)
 DEVICE_CLASSES = Resource(plural="deviceclasses", kind="DeviceClass", group=RESOURCE_GROUP, namespaced=False)
 DEVICE_TAINT_RULES = Resource(plural="devicetaintrules", kind="DeviceTaintRule", group=RESOURCE_GROUP, namespaced=False)
+NODE_FEATURES = Resource(plural="nodefeatures", kind="NodeFeature", group="nfd.k8s-sigs.io", version="v1alpha1")

@@ -1,17 +1,17 @@
-"""Tells Kubernetes of the GPUs' health: the Node's condition (``node_condition``) and Events (``node_events``).
+"""Tells Kubernetes of the node: by a condition (``node_condition``), Events (``node_events``) and labels.
 
-It writes when something has changed and never otherwise. What cannot be written is tried again with growing pauses,
-which no change makes shorter, and keeps nobody from work.
+It writes when something has changed and never otherwise; ``label_writer`` has the labels. What cannot be written is
+tried again with growing pauses, which no change makes shorter, and keeps nobody from work.
 """
 
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
-from node_agent.errors import AlreadyExists, KubeError, NotFound
+from node_agent.errors import AlreadyExists, NodeAgentError, NotFound
 from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
@@ -30,6 +30,7 @@ from node_agent.reporting.node_condition import (
     says,
 )
 from node_agent.reporting.node_events import NAMESPACE, REPORTER, Entry, Notice, Outbox, Told, event, series
+from node_agent.reporting.status import ReportStatus
 
 # A change is told after this time, with all that follows it meanwhile: a GPU that is just being looked at is no news.
 SETTLE_SECONDS = 0.5
@@ -44,18 +45,31 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 300.0
 log = Log(__name__)
 
 
+Reports = Latest[Mapping[str, ReportStatus]]
+"""How each writer fares, by what it writes."""
+
+
 class Writer(Protocol):
-    """Something of the node that is written to the API server."""
+    """Something that is written of the node. ``what`` it is; ``standing``: where that stands now, in words, if so."""
+
+    @property
+    def what(self) -> str: ...
+
+    @property
+    def standing(self) -> str: ...
 
     async def write(self, document: HealthDocument) -> None:
-        """Write what has changed. Raises KubeError where that cannot be done now."""
+        """Write what has changed. Raises NodeAgentError where that cannot be done now."""
 
     def pause(self) -> float:
         """Seconds until there may be something to do, even if nothing changes."""
 
 
 class NodeReporter:
-    """A service: has the ``writers`` write what ``view`` shows, and what they have to tell of ``more``."""
+    """A service: has the ``writers`` write what ``view`` shows, and what they have to tell of ``more``.
+
+    ``reports`` shows how they fare.
+    """
 
     def __init__(
         self,
@@ -63,9 +77,11 @@ class NodeReporter:
         writers: Sequence[Writer],
         settle_seconds: float = SETTLE_SECONDS,
         more: Sequence[Latest[Any]] = (),
+        reports: Reports | None = None,
     ) -> None:
         self._view = view
         self._more = more
+        self._reports = Latest[Mapping[str, ReportStatus]]({}) if reports is None else reports
         self._patient = [Patient(writer) for writer in writers]
         self._settle_seconds = settle_seconds
 
@@ -77,6 +93,7 @@ class NodeReporter:
             await asyncio.sleep(self._settle_seconds)
             for one in self._patient:
                 await one.write(self._view.document)
+            self._reports.set({one.status.name: one.status for one in self._patient})
 
 
 class Patient:
@@ -88,6 +105,11 @@ class Patient:
         self._not_before: float | None = None
         # A lasting trouble is said once: it is no trouble of the GPUs, and the agent can do nothing about it.
         self._trouble = Steady(period=math.inf)
+        self._reason: str | None = None
+
+    @property
+    def status(self) -> ReportStatus:
+        return ReportStatus(name=self._writer.what, standing=self._writer.standing, trouble=self._reason)
 
     def pause(self) -> float:
         """Seconds until it is to be asked again."""
@@ -98,17 +120,21 @@ class Patient:
             return
         try:
             await self._writer.write(document)
-        except KubeError as error:
+        except NodeAgentError as error:
+            self._reason = str(error)
             if self._trouble.should_say(type(error).__name__):
-                log.warning("the node's health cannot be told", reason=error)
+                log.warning("a report on the node cannot be written", report=self._writer.what, reason=error)
             self._not_before = time.monotonic() + next(self._tries)
         else:
             self._trouble.clear()
+            self._reason = None
             self._tries, self._not_before = pauses(FIRST_PAUSE, 2.0, LONGEST_PAUSE), None
 
 
 class ConditionWriter:
     """Keeps the condition. Where somebody else has set it, that one's word stands."""
+
+    what = f"condition {TYPE}"
 
     def __init__(
         self,
@@ -126,6 +152,12 @@ class ConditionWriter:
         self._written_at = self._next = -math.inf
         self._unknown_since = math.inf
         self._owner: str | None = None
+
+    @property
+    def standing(self) -> str:
+        if self._owner is not None:
+            return f"set by {self._owner} and left alone"
+        return f"{self._written.status}: {self._written.reason}" if self._written is not None else ""
 
     def pause(self) -> float:
         return max(self._next - time.monotonic(), 0.0)
@@ -171,6 +203,8 @@ class EventWriter:
 
     ``others`` gives what else is new since it was asked last.
     """
+
+    what, standing = "events", ""
 
     def __init__(
         self, client: KubeClient, node: str, started: float, others: Callable[[], Iterable[Notice]] = tuple

@@ -80,6 +80,14 @@ class ConfigStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     after_restart: tuple[str, ...] = ()
 
 
+class ReportStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is written of the node in Kubernetes: where it stands, and why it could not be written last."""
+
+    name: str
+    standing: str = ""
+    trouble: str | None = None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole document. ``trouble`` lists what keeps the agent from its work; none where it is ready.
 
@@ -100,6 +108,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cdi: CdiStatus | None = None
     config: ConfigStatus | None = None
     services: tuple[ServiceStatus, ...] = ()
+    reports: tuple[ReportStatus, ...] = ()
 
     @property
     def ready(self) -> bool:
@@ -134,6 +143,7 @@ def status(
     stalled: str | None,
     notices: Sequence[str] = (),
     config: ConfigStatus | None = None,
+    reports: Sequence[ReportStatus] = (),
 ) -> Status:
     """Put the document together; ``stalled`` says what the driver hangs in, if it does."""
     return Status(
@@ -151,6 +161,7 @@ def status(
         cdi=cdi,
         config=config,
         services=tuple(services),
+        reports=tuple(reports),
     )
 
 

@@ -87,6 +87,16 @@ def apply(current: Any, before: Any, wanted: Any, path: str = "") -> Any:
     return wanted
 
 
+def managed(item: Any, manager: str, wanted: Any) -> Any:
+    """The object with the record of which labels a manager has applied; of other fields none is kept."""
+    labels: dict[str, Any] = {f"f:{key}": {} for key in wanted.get("metadata", {}).get("labels", {})}
+    entry = {"manager": manager, "operation": "Apply", "fieldsV1": {"f:metadata": {"f:labels": labels}}}
+    before = item["metadata"].get("managedFields") or ()
+    kept = [one for one in before if (one.get("manager"), one.get("operation")) != (manager, "Apply")]
+    fields = [*kept, entry] if labels else kept
+    return item | {"metadata": item["metadata"] | ({"managedFields": fields} if fields or before else {})}
+
+
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 

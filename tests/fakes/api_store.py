@@ -229,9 +229,10 @@ class Store:
         mine = (place, name, f"{manager}/{subresource}")
         wanted = {key: value for key, value in change.items() if key not in ("apiVersion", "kind")}
         if (place, name) not in self._objects and not subresource:
-            made = self.create(place, change, dry_run=dry_run)
+            made = self.create(place, api_patches.managed(change, manager, wanted), dry_run=dry_run)
         else:
             new = api_patches.apply(self.get(place, name), self._applied.get(mine), wanted)
+            new = new if subresource else api_patches.managed(new, manager, wanted)
             made = self.update(place, name, new, subresource=subresource, dry_run=dry_run)
         if not dry_run:
             self._applied[mine] = copy.deepcopy(wanted)

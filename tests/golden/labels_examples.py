@@ -1,4 +1,4 @@
-"""The labels of all simulated nodes, as ``node-agent labels`` prints them; ``tests/golden/labels`` holds what comes out.
+"""The labels of all simulated nodes, as ``node-agent labels`` prints them; they are in ``tests/golden/labels``.
 
 ``python -m tests.golden.labels_examples`` writes the files anew; look at the difference before it is committed.
 """

@@ -62,11 +62,12 @@ def start(
     run_dir: str = "/run/gpu-node-agent",
     state_dir: str = "/var/lib/gpu-node-agent",
     health: Object | None = None,
+    **more: Any,
 ) -> Program:
     """Start the agent with its service account's token, bound to a pod of this node as a DaemonSet's is.
 
     A second agent beside a first has its own ``run_dir``, as each pod has; what an agent has in ``state_dir`` outlives
-    the test.
+    the test. ``more`` are further keys of the section ``agent``.
     """
     manifest = busybox_pod(f"identity-{name}", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE
@@ -80,6 +81,7 @@ def start(
             "devices": {"shareable": [shareable] if shareable else []},
             "paths": {"runDir": run_dir, "stateDir": state_dir},
             "health": health or {},
+            **more,
         }
     }
     agent = agents.launch(node, settings, name=name)

@@ -36,7 +36,11 @@ def kubeconfig(place: Place, server: ApiServer) -> Path:
 
 def settings_for(place: Place, server: ApiServer, **flags: object) -> Settings:
     server.put(NODES, {"metadata": {"name": "node-a"}})
-    reached = {"agent_kubeconfig": str(kubeconfig(place, server)), "agent_frontDoors_dra": False}
+    reached = {
+        "agent_kubeconfig": str(kubeconfig(place, server)),
+        "agent_frontDoors_dra": False,
+        "agent_labels_writer": "none",
+    }
     return place.settings(**{**reached, **flags})
 
 

@@ -323,7 +323,7 @@ async def test_a_right_that_is_missing_is_said_once_and_costs_only_what_needs_it
         place.ward.ail(0, xid())
         await place.until(lambda: place.events)
         await asyncio.sleep(QUIET)
-        said = [one for one in caplog.records if one.getMessage() == "the node's health cannot be told"]
+        said = [one for one in caplog.records if one.getMessage() == "a report on the node cannot be written"]
         assert len(said) == 1
         assert 'cannot patch resource "nodes/status"' in str(said[0].__dict__["facts"]["reason"])
         assert place.writes("nodes").count("patch") > 2
