@@ -76,7 +76,8 @@ def _row(number: str, known: Xid) -> str:
 def labels_page() -> str:
     """The page of all labels, from their table of meanings."""
     header = (
-        "# Label names\n\nGenerated from `node_agent/reporting/label_names.py` by `python -m tools.documents --write`.\n"
+        "# Label names\n\n"
+        "Generated from `node_agent/reporting/label_names.py` by `python -m tools.documents --write`.\n"
         "[labels.md](labels.md) says where they are written, and when one is left out.\n\n"
         "| label | value |\n| --- | --- |\n"
     )

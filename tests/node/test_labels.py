@@ -181,7 +181,7 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
 
 
 def _feature(node: RealNode) -> Object:
-    return node.api.find("NodeFeature", f"gpu-node-agent-{node.name}", NAMESPACE) or {}
+    return node.api.find("NodeFeature", f"gpu-node-agent-{node.name}") or {}
 
 
 def _made(node: RealNode, manifest: Object) -> bool:
