@@ -154,7 +154,7 @@ def test_a_label_that_somebody_else_has_set_is_left_to_them(labelled: RealNode) 
 def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels(labelled: RealNode) -> None:
     node = labelled
     node.api.create(NODE_FEATURES)
-    gfd = {
+    gfd: Object = {
         "apiVersion": "nfd.k8s-sigs.io/v1alpha1",
         "kind": "NodeFeature",
         "metadata": {
