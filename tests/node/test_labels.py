@@ -9,7 +9,7 @@ from tests.golden.labels_examples import FOLDER
 from tests.node import agent as agents
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.waiting import wait_until
+from tests.node.rig.waiting import RigError, wait_until
 from tests.node.test_claims import NAMESPACE, cluster, start
 
 __all__ = ["cluster"]
@@ -185,8 +185,9 @@ def _feature(node: RealNode) -> Object:
 
 
 def _made(node: RealNode, manifest: Object) -> bool:
+    """Whether it could be made: a kind that is new is served a moment later."""
     try:
         node.api.create(manifest)
-    except (ApiError, KeyError):
+    except RigError:
         return False
     return True
