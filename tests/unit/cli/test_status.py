@@ -10,15 +10,9 @@ import pytest
 
 from node_agent.kit.http import Request, Response, serving
 from node_agent.reporting.health import CauseStatus, MissingStatus
+from node_agent.reporting.parts import CdiStatus, ResourceStatus, ServiceStatus
 from node_agent.reporting.server import StatusServer
-from node_agent.reporting.status import (
-    CdiStatus,
-    ConfigStatus,
-    GpuStatus,
-    ResourceStatus,
-    ServiceStatus,
-    Status,
-)
+from node_agent.reporting.status import ConfigStatus, GpuStatus, Status
 from tests.fakes.health import Ward
 from tests.unit.cli.beside import beside
 from tests.unit.cli.conftest import Run
