@@ -57,7 +57,7 @@ async def examine(settings: Settings, stat: Stat, socket: Path) -> Examination:
         inventory=inventory,
         status=status,
         host=roots.driver,
-        proc=settings.paths.sysfs_root.with_name("proc"),
+        proc=settings.paths.proc_root,
     )
     found = [finding async for finding in _findings(place, why)]
     return Examination(node=settings.node_name, findings=tuple(found))

@@ -108,5 +108,9 @@ def mig(place: Place) -> Iterator[Finding]:
         for name, mode in modes.items()
         if mode in pending
     ]
+    for uuid, why in place.inventory.unlisted.items():
+        what = f"{place.inventory.by_uuid[uuid].name}: its MIG devices cannot be listed: {why}"
+        found.append(failed("gpus.mig", what, uuid, fix=_RESET))
+    devices = len(place.inventory.partitions)
     active = sum(mode.active for mode in modes.values())
-    yield from or_ok(found, "gpus.mig", f"MIG mode is on for {active} of {len(modes)} GPUs that have it")
+    yield from or_ok(found, "gpus.mig", f"MIG mode is on for {active} of {len(modes)} GPUs that have it, {devices} MIG devices")

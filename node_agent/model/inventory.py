@@ -33,8 +33,8 @@ class Inventory:
 
     ``profiles`` are what each GPU that can be cut can be cut to, and ``instances`` what lies on those that are cut now;
     ``unlisted`` says of which of these that cannot be told, and why. ``problem`` says why the driver as a whole cannot
-    be asked, in words for the operator; then there are no GPUs. ``without_library`` says that it
-    is for want of a library that fits the driver, and not of the driver itself.
+    be asked, in words for the operator; then there are no GPUs; ``without_library`` says that it is for want of
+    a library that fits the driver, and not of the driver itself.
     """
 
     generation: int = 0
