@@ -113,4 +113,6 @@ def mig(place: Place) -> Iterator[Finding]:
         found.append(failed("gpus.mig", what, uuid, fix=_RESET))
     devices = len(place.inventory.partitions)
     active = sum(mode.active for mode in modes.values())
-    yield from or_ok(found, "gpus.mig", f"MIG mode is on for {active} of {len(modes)} GPUs that have it, {devices} MIG devices")
+    yield from or_ok(
+        found, "gpus.mig", f"MIG mode is on for {active} of {len(modes)} GPUs that have it, {devices} MIG devices"
+    )
