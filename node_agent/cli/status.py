@@ -83,22 +83,26 @@ def show(found: Status) -> None:
     for gpu in found.gpus:
         table.add_row(*_gpu_row(gpu))
     out.print(table)
+    for line in _lines(found):
+        out.print(line)
+
+
+def _lines(found: Status) -> Iterator[str]:
+    """All below the table."""
     for missing in found.missing:
-        out.print(f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}")
+        yield f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}"
     for resource in found.resources:
-        out.print("\n".join(_resource_lines(resource)))
+        yield from _resource_lines(resource)
     if found.claims is not None:
-        out.print(_claims_line(found.claims))
+        yield _claims_line(found.claims)
     if found.cdi is not None:
-        out.print(f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs")
+        yield f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs"
     if found.config is not None:
-        for line in _config_lines(found.config):
-            out.print(line)
+        yield from _config_lines(found.config)
     for report in found.reports:
         trouble = f" [yellow]cannot be written[/yellow] {plain(report.trouble)}" if report.trouble else ""
-        out.print(f"[bold]{plain(report.name)}[/bold] {plain(report.standing)}{trouble}")
-    for line in _ending(found):
-        out.print(line)
+        yield f"[bold]{plain(report.name)}[/bold] {plain(report.standing)}{trouble}"
+    yield from _ending(found)
 
 
 def _ending(found: Status) -> Iterator[str]:
