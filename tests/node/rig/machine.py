@@ -7,8 +7,8 @@ process, network and host name namespaces of its own:
 - ``/run``, ``/var/lib``, ``/var/log`` and ``/dev`` are folders below the machine's folder. Programs on it use all
   default paths, and a test reaches the same files from outside with ``Machine.path``. No GPU is in ``/dev``, whatever
   the host has, unless a test makes one.
-- It shares the rest of the file system with the host, so the project's code and its interpreter are at the same place;
-  ``temporary`` is the place for its programs' temporary files, as several machines may run at once.
+- It shares the rest of the file system with the host, so the project's code and its interpreter are at the same place.
+  So is ``/tmp``, which several machines may have in use at once.
 - It has one network address, which the test's process reaches, every port free, and no way to anywhere else.
 - Its first process (``machine.sh``) ends when the pipe to it closes, be it that the test's process was killed. Then the
   kernel kills all other processes of the machine and drops its mounts and network: there is no tear-down to get wrong.
@@ -54,8 +54,7 @@ class Machine:
         self.address = ""
         self.programs: dict[str, Program] = {}
         self.devices: list[Path] = []
-        self.temporary = self.folder / "tmp"
-        self._environment = {"PATH": search_path, "HOME": "/root", "TMPDIR": str(self.temporary)}
+        self._environment = {"PATH": search_path, "HOME": "/root"}
         self._first_pid = 0
         self._opened = contextlib.ExitStack()
 
@@ -65,7 +64,6 @@ class Machine:
             opened.callback(os.close, traces.claim(self.folder))
             opened.callback(traces.remove, self.name)
             self.logs.mkdir()
-            self.temporary.mkdir()
             traces.make_cgroups(self.name)
             self._first_pid = self._boot(opened)
             self._connect()
