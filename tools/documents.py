@@ -16,6 +16,10 @@ from node_agent.cli.main import cli
 from node_agent.config.schema import schema
 from node_agent.health.xids import Xid, catalogue, xid
 from node_agent.reporting.label_names import MEANINGS
+from node_agent.reporting.metrics.dcgm import FIELDS, XID_FIELDS, Field, XidField
+from node_agent.reporting.metrics.own import OWN, Own
+from node_agent.telemetry.catalogue import INSTRUMENTS
+from node_agent.telemetry.instruments import Instrument, Timing
 
 ROOT = Path(__file__).resolve().parent.parent
 USER = ROOT / "docs" / "user"
@@ -84,6 +88,40 @@ def labels_page() -> str:
     return header + "".join(f"| `{name}` | {meaning} |\n" for name, meaning in MEANINGS.items())
 
 
+def metrics_page() -> str:
+    """The page of all metrics, from their tables."""
+    header = (
+        "# Metric names\n\n"
+        "Generated from `node_agent/reporting/metrics` and `node_agent/telemetry` by\n"
+        "`python -m tools.documents --write`.\n"
+        "[metrics.md](metrics.md) says where they are served, and how they are labelled.\n\n"
+        "## By DCGM-exporter's names\n\n"
+        "| name | with `agent.metrics.names: current` | type | what |\n| --- | --- | --- | --- |\n"
+    )
+    dcgm = [f"| `{one.name}` | {_renamed(one)} | {one.kind} | {one.help} |\n" for one in (*FIELDS, *XID_FIELDS)]
+    own = [
+        f"| `{one.name}` | {_type(one)} | {' '.join(f'`{label}`' for label in one.labels)} | {one.help} |\n"
+        for one in (*OWN, *INSTRUMENTS)
+    ]
+    middle = "\n## The agent's own\n\nAnd those of the process that every Python program has: `process_…`.\n\n"
+    return (
+        header + "".join(dcgm) + middle + "| name | type | labels | what |\n| --- | --- | --- | --- |\n" + "".join(own)
+    )
+
+
+def _renamed(field: Field | XidField) -> str:
+    if not field.current:
+        return "the same"
+    unit = f": {field.current_help}" if isinstance(field, Field) and field.current_help else ""
+    return f"`{field.current}`{unit}"
+
+
+def _type(one: Own | Instrument) -> str:
+    if isinstance(one, Timing):
+        return "histogram"
+    return "counter" if one.name.endswith("_total") else "gauge"
+
+
 def config_schema() -> str:
     """The JSON schema of the configuration file."""
     return json.dumps(schema(), indent=2) + "\n"
@@ -105,6 +143,7 @@ GENERATED = {
     USER / "commands.md": commands_page,
     USER / "xids.md": xids_page,
     USER / "label-names.md": labels_page,
+    USER / "metric-names.md": metrics_page,
     USER / "configuration.schema.json": config_schema,
 }
 

@@ -13,7 +13,7 @@ from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
 from node_agent.agent.mps_shares import MpsShares
-from node_agent.agent.node_reports import ConfigNews, News, Told, node_reports
+from node_agent.agent.node_reports import Told, node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Run, Supervisor
@@ -53,7 +53,8 @@ from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_service import HealthServer
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
-from node_agent.reporting.readiness import Phase, ReadinessNews
+from node_agent.reporting.metrics.scrape import Metrics, Style
+from node_agent.reporting.metrics.sources import Sources
 from node_agent.reporting.server import StatusServer
 
 
@@ -101,7 +102,6 @@ async def built(
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
-            agent.claims.set(driver)
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
         for name, run in (await opened.enter_async_context(_node_reports(agent))).items():
@@ -115,16 +115,13 @@ def _recheck(settings: Settings, agent: Agent) -> Recheck:
 
 
 def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]]:
-    news: list[News] = [ReadinessNews(agent.readiness.lasting)]
-    if agent.reloader:
-        news.append(ConfigNews(agent.reloader.state))
     return node_reports(
         Told(
             live=agent.live,
             inventory=agent.keeper.inventory,
             health=agent.board.report,
             view=agent.health,
-            news=news,
+            config=agent.reloader.state if agent.reloader else None,
             reports=agent.reports,
         )
     )
@@ -228,7 +225,6 @@ def _assemble(ground: Ground) -> Agent:
     for name, run in {
         **_hardware_services(ground, agent),
         **_status_services(settings, agent),
-        "readiness": agent.readiness.run,
         "ledger": ledger.run,
         "mps": mps.run,
         "mps health": MpsHealth(mps.states, ground.board).run,
@@ -282,15 +278,36 @@ def _hardware_services(ground: Ground, agent: Agent) -> Mapping[str, Run]:
 def _status_services(settings: Settings, agent: Agent) -> Mapping[str, Run]:
     """What tells of the agent, on the node and, where it has an address, over TCP."""
     folder, view, clear = settings.paths.run_dir, agent.health, agent.board.clear
+    metrics = _metrics(agent)
     services: dict[str, Run] = {
-        "status": StatusServer(agent.status, view, folder / "agent.sock", clear=clear).run,
-        "health service": HealthServer(
-            view, lambda: agent.readiness.look().phase is Phase.READY, folder / "health.sock"
-        ).run,
+        "status": StatusServer(agent.status, view, folder / "agent.sock", clear=clear, metrics=metrics).run,
+        "health service": HealthServer(view, lambda: agent.status().ready, folder / "health.sock").run,
     }
     if settings.http_address:
-        services["status over tcp"] = StatusServer(agent.status, view, settings.http_address).run
+        services["status over tcp"] = StatusServer(agent.status, view, settings.http_address, metrics=metrics).run
     return services
+
+
+def _metrics(agent: Agent) -> Metrics:
+    def style() -> Style:
+        settings = agent.live.settings.value
+        return Style(names=settings.metrics_names, per_share=settings.metrics_per_share)
+
+    return Metrics(
+        Sources(
+            inventory=agent.keeper.inventory,
+            looks=agent.looks,
+            holders=agent.holders,
+            grants=agent.ledger.grants,
+            report=agent.board.report,
+            counts=lambda: agent.board.counts,
+            last_xids=lambda: agent.board.last_codes,
+            status=agent.status,
+            mps_phases=lambda: [state.phase for state in agent.mps.states.value.values()],
+            time_slice_troubles=lambda: len(agent.slices.troubles.value),
+        ),
+        style,
+    )
 
 
 def _plugin(

@@ -311,6 +311,17 @@ class AgentLabels(Section, frozen=True, kw_only=True):
     take_over: bool = False
 
 
+class AgentMetrics(Section, frozen=True, kw_only=True):
+    """``agent.metrics``: ``names`` are those of DCGM-exporter up to 4.8 (legacy) or from 4.9 on (current).
+
+    With ``perShare`` a device that several containers have has its series once for each of them, told apart by the
+    label ``vgpu``; their sum is then no sum of the devices.
+    """
+
+    names: Literal["legacy", "current"] = "legacy"
+    per_share: bool = False
+
+
 class AgentSection(Section, frozen=True, kw_only=True):
     """``agent``: what NVIDIA's file has no word for."""
 
@@ -330,6 +341,7 @@ class AgentSection(Section, frozen=True, kw_only=True):
     mig: AgentMig = AgentMig()
     node_reports: AgentNodeReports = AgentNodeReports()
     labels: AgentLabels = AgentLabels()
+    metrics: AgentMetrics = AgentMetrics()
 
 
 class File(Section, frozen=True, kw_only=True):

@@ -161,6 +161,8 @@ class Settings:
     mig_sweep: bool = True
     node_condition: bool = True
     node_events: bool = True
+    metrics_names: Literal["legacy", "current"] = "legacy"
+    metrics_per_share: bool = False
     mps_root: Path | None = None
     labels: Labels = field(default_factory=Labels)
     sharing: Sharing = field(default_factory=Sharing)
@@ -201,6 +203,8 @@ def settings(file: File) -> Settings:
         mig_sweep=agent.mig.sweep,
         node_condition=agent.node_reports.condition,
         node_events=agent.node_reports.events,
+        metrics_names=agent.metrics.names,
+        metrics_per_share=agent.metrics.per_share,
         mps_root=Path(flags.mps_root) if flags.mps_root else None,
         labels=_labels(file),
         sharing=_sharing(file),

@@ -17,6 +17,7 @@ from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.sharing.shares import alike
+from node_agent.telemetry.catalogue import ALLOCATIONS
 from node_agent.topology.preferred import DeviceId, PreferredRequest, preferred
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
@@ -71,7 +72,8 @@ class Servicer(rpc.DevicePluginServicer):
 
     async def Allocate(self, request: wire.AllocateRequest, context: Any) -> wire.AllocateResponse:
         try:
-            answers = [await self._allocate(part.devices_ids) for part in request.container_requests]
+            with ALLOCATIONS.timed(self._offer.value.resource):
+                answers = [await self._allocate(part.devices_ids) for part in request.container_requests]
         except NodeAgentError as error:
             log.error("allocation refused", reason=error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))

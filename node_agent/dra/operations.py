@@ -25,6 +25,8 @@ from node_agent.kit.backoff import pauses
 from node_agent.kit.logs import Log
 from node_agent.model.claim import Claim, ClaimUid
 from node_agent.model.device import PublishedDevice
+from node_agent.telemetry.catalogue import CLAIM_OPERATIONS
+from node_agent.telemetry.instruments import FAILED, OK
 
 # The kubelet gives a call 45 seconds.
 PATIENCE_SECONDS = 40.0
@@ -106,13 +108,20 @@ class ClaimOperations:
 
     async def prepare(self, refs: Sequence[ClaimRef]) -> Mapping[ClaimUid, Answer]:
         """Prepare claims side by side: a slow one holds up no other."""
-        answers = await asyncio.gather(*(self._answered("prepare", ref, self._prepare) for ref in refs))
+        answers = await asyncio.gather(*(self._timed("prepare", ref, self._prepare) for ref in refs))
         return {ref.uid: answer for ref, answer in zip(refs, answers, strict=True)}
 
     async def unprepare(self, refs: Sequence[ClaimRef]) -> Mapping[ClaimUid, Answer]:
         """Unprepare claims side by side, from what is known on the node alone."""
-        answers = await asyncio.gather(*(self._answered("unprepare", ref, self._unprepare) for ref in refs))
+        answers = await asyncio.gather(*(self._timed("unprepare", ref, self._unprepare) for ref in refs))
         return {ref.uid: answer for ref, answer in zip(refs, answers, strict=True)}
+
+    async def _timed(self, what: str, ref: ClaimRef, work: Work) -> Answer:
+        began = time.monotonic()
+        answer = await self._answered(what, ref, work)
+        result = FAILED if isinstance(answer, NodeAgentError) else OK
+        CLAIM_OPERATIONS.took(time.monotonic() - began, what, result)
+        return answer
 
     async def _answered(self, what: str, ref: ClaimRef, work: Work) -> Answer:
         """Do the work, again while its trouble may pass; what it raises in the end is the answer."""

@@ -47,6 +47,8 @@ class HealthBoard:
         devices = {gpu: DeviceHealth(causes=chart.causes) for gpu, chart in self._charts.items()}
         self.report = Latest(HealthReport(devices=devices, others=DeviceHealth(causes=self._new.causes)))
         self.record: Latest[Mapping[GpuUuid, Chart]] = Latest(before or {})
+        self.last_codes: Mapping[GpuUuid, int] = {}
+        """The last Xid that each GPU has reported to this agent."""
 
     @property
     def counts(self) -> Mapping[tuple[GpuUuid, int], int]:
@@ -55,6 +57,7 @@ class HealthBoard:
 
     def count(self, gpu: GpuUuid, code: int) -> None:
         """Count an Xid that a GPU has reported."""
+        self.last_codes = {**self.last_codes, gpu: code}
         chart = self._chart(gpu)
         if code in chart.counts or len(chart.counts) < _MOST_CODES:
             self._set(gpu, replace(chart, counts={**chart.counts, code: chart.counts.get(code, 0) + 1}))

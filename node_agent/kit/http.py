@@ -29,10 +29,14 @@ log = Log(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """What was asked for: ``path`` without the ``query``, which is what followed the question mark."""
+    """What was asked for: ``path`` without the ``query``, which is what followed the question mark.
+
+    ``accept`` says, as the header of that name, in which forms the answer is wanted.
+    """
 
     path: str
     query: str = ""
+    accept: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +50,8 @@ class Response:
     allow: str = ""
 
 
-Routes = Mapping[str, Callable[[Request], Awaitable[Response]]]
+Route = Callable[[Request], Awaitable[Response]]
+Routes = Mapping[str, Route]
 """By path, for GET and HEAD; what changes something is by ``POST`` and the path, as ``POST /clear``."""
 
 
@@ -238,10 +243,14 @@ async def _answer(common: _Listener, asked: h11.Request) -> Response:
         return _nowhere(common.routes, path)
     try:
         async with asyncio.timeout(common.limits.answer_seconds):
-            return await route(Request(path=path, query=query))
+            return await route(Request(path=path, query=query, accept=_header(asked, b"accept")))
     except Exception as error:
         log.error("request failed", path=path, reason=repr(error))
         return _refusal(500, "this failed; the log says why")
+
+
+def _header(asked: h11.Request, name: bytes) -> str:
+    return ", ".join(value.decode("latin-1") for key, value in asked.headers if key == name)
 
 
 def _nowhere(routes: Routes, path: str) -> Response:

@@ -23,6 +23,7 @@ from node_agent.kube.answers import content, refused
 from node_agent.kube.credentials import Credentials
 from node_agent.kube.resources import Object
 from node_agent.kube.transport import Answer, Endpoint, Outgoing, Transport, Unreached
+from node_agent.telemetry.catalogue import API_REQUESTS
 
 METHODS = {"create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE"}
 # The longest pause of a watch in which nothing has to be wrong: with bookmarks something comes about once a minute.
@@ -55,6 +56,13 @@ class Call:
     def __str__(self) -> str:
         return f"{self.verb} {self.path}"
 
+    @property
+    def plural(self) -> str:
+        """What it is about, as the API calls it: ``nodes``; empty where it asks which versions there are."""
+        parts = self.path.strip("/").split("/")
+        rest = parts[2:] if parts[0] == "api" else parts[3:]
+        return next(iter(rest[2:] if rest[:1] == ["namespaces"] else rest), "")
+
 
 class Calls:
     """One identity's calls to one API server. An async context manager: its connections end with the block."""
@@ -79,6 +87,10 @@ class Calls:
         Raises:
             KubeError: the last try's failure, after as many as the patience allows.
         """
+        with API_REQUESTS.timed(call.verb, call.plural):
+            return await self._answered(call)
+
+    async def _answered(self, call: Call) -> Object:
         deadline = time.monotonic() + self._patience.budget
         for pause in pauses(first=self._patience.pause, longest=LONGEST_PAUSE):
             try:

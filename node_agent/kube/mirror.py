@@ -12,6 +12,7 @@ from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import EventType, KubeClient, WatchEvent
 from node_agent.kube.resources import Object, Resource, key_of
+from node_agent.telemetry.catalogue import WATCH_RESTARTS
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
 # A watch that lasted this long ended for another reason than the one before it.
@@ -62,6 +63,7 @@ class Mirror:
             began = time.monotonic()
             await self._follow_or_tell()
             self.restarts += 1
+            WATCH_RESTARTS.happened(self._resource.plural)
             if time.monotonic() - began > STEADY_SECONDS:
                 tries = pauses(first=FIRST_PAUSE, longest=LONGEST_PAUSE)
             pause = next(tries)

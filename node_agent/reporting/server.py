@@ -1,9 +1,9 @@
 """Serves what the agent says of itself over HTTP: one server on the agent's socket, one on TCP if asked.
 
 ``/healthz`` answers as long as the event loop turns, and says what hangs; ``/readyz`` answers 503 with the reasons
-while the agent cannot do its work, and with ``?verbose`` has a line for each part; ``/status`` is the whole status
-document. ``/health`` is the health document, with ``?watch=1`` a line of it at each change and every ten seconds.
-``POST /health/clear`` closes causes of a GPU, and is on the agent's socket only: over TCP anybody may ask.
+while the agent cannot do its work; ``/status`` is the whole status document, ``/metrics`` is for Prometheus.
+``/health`` is the health document, with ``?watch=1`` a line of it at each change and every ten seconds. ``POST
+/health/clear`` closes causes of a GPU, and is on the agent's socket only: over TCP anybody may ask.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from node_agent.errors import ConfigError
-from node_agent.kit.http import Request, Response, Routes, serving
+from node_agent.kit.http import Request, Response, Route, Routes, serving
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, Reason
 from node_agent.reporting.health import cause_status, found, not_found
@@ -32,7 +32,7 @@ Clear = Callable[[GpuUuid, Reason | None, int | None], tuple[Cause, ...]]
 class StatusServer:
     """Serves in one place, a Unix socket or a TCP address, what ``read`` answers and ``health`` shows.
 
-    With ``clear`` causes can be closed there.
+    With ``clear`` causes can be closed there; ``metrics`` answers scrapes.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class StatusServer:
         where: Path | tuple[str, int],
         *,
         clear: Clear | None = None,
+        metrics: Route | None = None,
     ) -> None:
         self._read = read
         self._view = health
@@ -51,6 +52,7 @@ class StatusServer:
             "/readyz": self._readyz,
             "/status": self._status,
             "/health": self._health,
+            **({"/metrics": metrics} if metrics is not None else {}),
             **({"POST /health/clear": Clearing(health, clear)} if clear is not None else {}),
         }
 
@@ -65,12 +67,11 @@ class StatusServer:
     async def _healthz(self, _: Request) -> Response:
         return Response(body="\n".join(["alive", *self._read().trouble, ""]).encode())
 
-    async def _readyz(self, request: Request) -> Response:
-        found = self._read()
-        parts = _part_lines(found) if "verbose" in dict(parse_qsl(request.query, keep_blank_values=True)) else []
-        if found.trouble:
-            return Response(status=503, body="\n".join(["not ready", *found.trouble, *parts, ""]).encode())
-        return Response(body="\n".join(["ready", *parts, ""]).encode())
+    async def _readyz(self, _: Request) -> Response:
+        trouble = self._read().trouble
+        if trouble:
+            return Response(status=503, body="\n".join(["not ready", *trouble, ""]).encode())
+        return Response(body=b"ready\n")
 
     async def _status(self, _: Request) -> Response:
         return Response(body=msgspec.json.encode(self._read()), content_type=JSON)
@@ -84,12 +85,6 @@ class StatusServer:
         async with aclosing(self._view.watch()) as documents:
             async for document in documents:
                 yield msgspec.json.encode(document) + b"\n"
-
-
-def _part_lines(found: Status) -> list[str]:
-    """How each part stands, in the form of Kubernetes' own probes."""
-    signs = {True: "[-]", False: "[+]"}
-    return [f"{signs[part.state.blocks]}{part.name} {part.state}: {part.reason}" for part in found.parts]
 
 
 class Clearing:

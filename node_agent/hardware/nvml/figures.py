@@ -41,7 +41,7 @@ def _memory(calls: Calls, handle: Handle) -> Memory | None:
 def _partitions(calls: Calls, handle: Handle) -> Mapping[PartitionUuid, Memory]:
     """The memory of each MIG device."""
     found = {}
-    for device in live_devices(calls, handle):
+    for device in live_devices(calls, handle).values():
         if memory := _memory(calls, device):
             found[PartitionUuid(calls.text(pynvml.nvmlDeviceGetUUID, device))] = memory
     return found

@@ -227,6 +227,8 @@ CHANGED: dict[str, Any] = {
     "dra_enforce_limits": "always",
     "mig_on_demand": ("*",),
     "mig_sweep": False,
+    "metrics_names": "current",
+    "metrics_per_share": True,
     "log": Log(level="debug"),
 }
 

@@ -1,0 +1,191 @@
+"""What an agent at work tells Prometheus: over its socket, of a simulated node with a kubelet."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from node_agent.agent.agent import Agent
+from node_agent.hardware.simulated.gpu import Process
+from node_agent.kit.http_client import get
+from tests.fakes.scraped import Found, of_openmetrics, of_text, series
+from tests.unit.agent.conftest import Place
+
+RESOURCE = "nvidia.com/gpu"
+TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
+
+# What dashboard 12239, the most used one, asks for; that one figure of profiling NVML answers on newer GPUs only.
+DASHBOARD = {
+    "DCGM_FI_DEV_GPU_TEMP": (10, 100),
+    "DCGM_FI_DEV_POWER_USAGE": (10, 2000),
+    "DCGM_FI_DEV_SM_CLOCK": (100, 4000),
+    "DCGM_FI_DEV_GPU_UTIL": (0, 100),
+    "DCGM_FI_DEV_FB_USED": (0, 300_000),
+}
+
+
+async def scrape(place: Place) -> str:
+    status, body = await asyncio.to_thread(get, place.folder / "run" / "agent.sock", "/metrics")
+    assert status == 200
+    return body.decode()
+
+
+async def until(place: Place, name: str, wanted: Mapping[str, str]) -> Found:
+    """Scrape until a series of this name has these labels."""
+    async with asyncio.timeout(20):
+        while True:
+            found = series(of_text(await scrape(place)))
+            if any(wanted.items() <= labels.items() for labels, _ in found.get(name, ())):
+                return found
+            await asyncio.sleep(0.1)
+
+
+@pytest.fixture
+async def agent(place: Place) -> AsyncIterator[Agent]:
+    async with place.kubelet.running(), place.agent() as agent:
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        yield agent
+
+
+async def test_every_query_of_the_usual_dashboard_has_one_series_for_each_gpu_in_its_unit(
+    place: Place, agent: Agent
+) -> None:
+    found = series(of_text(await scrape(place)))
+    for name, (least, most) in DASHBOARD.items():
+        assert [labels["gpu"] for labels, _ in found[name]] == [str(number) for number in range(8)]
+        assert all(least <= value <= most for _, value in found[name])
+        assert all(labels["Hostname"] == labels["hostname"] == "node-a" for labels, _ in found[name])
+
+
+async def test_a_pods_series_appear_with_its_name_and_go_with_it(place: Place, agent: Agent) -> None:
+    ids, _ = await place.kubelet.admit("train", RESOURCE, 1)
+    await agent.limits.held()
+    found = await until(place, TEMPERATURE, {"UUID": ids[0], "pod": "train", "namespace": "default"})
+    assert [labels["UUID"] for labels, _ in found["node_agent_device_holder_info"]] == list(ids)
+    place.kubelet.release("train")
+    await agent.limits.held()
+    text = await scrape(place)
+    assert 'pod="' not in text
+    assert len(series(of_text(text))[TEMPERATURE]) == 8
+
+
+async def test_many_pods_that_come_and_go_leave_no_series_behind(place: Place, agent: Agent) -> None:
+    await scrape(place)
+    before = {(name, len(rows)) for name, rows in series(of_text(await scrape(place))).items() if "DCGM" in name}
+    for number in range(20):
+        await place.kubelet.admit(f"pod-{number}", RESOURCE, 1)
+        await agent.limits.held()
+        await scrape(place)
+        place.kubelet.release(f"pod-{number}")
+    await agent.limits.held()
+    after = {(name, len(rows)) for name, rows in series(of_text(await scrape(place))).items() if "DCGM" in name}
+    assert {one for one in after if "NVLINK_BANDWIDTH" not in one[0]} == {
+        one for one in before if "NVLINK_BANDWIDTH" not in one[0]
+    }
+
+
+async def test_two_equal_xids_count_as_two_and_the_gpu_is_unhealthy_only_as_long_as_it_is(
+    place: Place, agent: Agent
+) -> None:
+    found = series(of_text(await scrape(place)))
+    assert "node_agent_xids_total" not in found
+    assert {value for _, value in found["node_agent_gpu_unhealthy"]} == {0}
+    for count in (1, 2):
+        place.simulated.node.faults.xid(0, 31)
+        async with asyncio.timeout(10):
+            while set(agent.board.counts.values()) != {count}:
+                await asyncio.sleep(0.05)
+        found = series(of_text(await scrape(place)))
+        assert [value for _, value in found["node_agent_xids_total"]] == [count]
+        assert [value for _, value in found["DCGM_EXP_XID_ERRORS_TOTAL"]] == [count]
+        assert [(labels["err_code"], value) for labels, value in found["DCGM_FI_DEV_XID_ERRORS"]] == [("31", 31)]
+    # An application's own fault: nothing is out of service.
+    assert {value for _, value in found["node_agent_gpu_unhealthy"]} == {0}
+
+
+async def test_a_gpu_out_of_service_says_so_with_its_cause(place: Place, agent: Agent) -> None:
+    place.simulated.node.faults.xid(0, 48)
+    found = await until(place, "node_agent_gpu_health_cause", {"reason": "xid", "code": "48"})
+    assert sum(value for _, value in found["node_agent_gpu_unhealthy"]) == 1
+
+
+async def test_what_was_allocated_and_refused_is_timed(place: Place, agent: Agent) -> None:
+    def allocations(found: Found) -> float:
+        rows = found.get("node_agent_allocation_seconds_count", ())
+        return sum(value for labels, value in rows if labels == {"resource": RESOURCE, "result": "ok"})
+
+    before = allocations(series(of_text(await scrape(place))))
+    await place.kubelet.admit("train", RESOURCE, 2)
+    found = series(of_text(await scrape(place)))
+    assert allocations(found) == before + 1
+    assert dict((labels["door"], value) for labels, value in found["node_agent_grants"]) == {"limit": 2}
+
+
+async def test_it_is_valid_for_prometheus_and_as_openmetrics_with_the_same_names(place: Place, agent: Agent) -> None:
+    await place.kubelet.admit("train", RESOURCE, 1)
+    await scrape(place)
+    await agent.looks.with_figures()
+    plain = series(of_text(await scrape(place)))
+    reader, writer = await asyncio.open_unix_connection(place.folder / "run" / "agent.sock")
+    accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+    writer.write(f"GET /metrics HTTP/1.1\r\nhost: x\r\naccept: {accept}\r\nconnection: close\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert b"application/openmetrics-text; version=1.0.0" in head
+    assert body.endswith(b"# EOF\n")
+    of_dcgm = {name for name in plain if name.startswith("DCGM")}
+    found = series(of_openmetrics(body.decode()))
+    assert {name for name in found if name.startswith("DCGM")} == of_dcgm
+    assert {name for name in plain if not name.startswith("DCGM")} <= found.keys()
+
+
+@pytest.mark.parametrize("place", ["mixed-5", "none", "vgpu-1", "t4-4", "gb10-1"], indirect=True)
+async def test_every_kind_of_node_is_told_of_validly(place: Place) -> None:
+    async with place.kubelet.running(), place.agent() as agent:
+        async with asyncio.timeout(20):
+            while not agent.keeper.inventory.value.generation:
+                await asyncio.sleep(0.05)
+        found = series(of_text(await scrape(place)))
+        gpus = agent.keeper.inventory.value.gpus
+        assert found["node_agent_gpus"] == [({}, len(gpus))]
+        assert {labels["UUID"] for labels, _ in found.get(TEMPERATURE, ())} <= {gpu.uuid for gpu in gpus}
+
+
+async def test_a_node_of_mig_devices_has_series_for_each_with_its_own_memory(place: Place, agent: Agent) -> None:
+    simulated = place.simulated.node.faults.gpu(0)
+    assert simulated.mig is not None
+    simulated.mig.set_mode(True)
+    profile = next(one for one in simulated.mig.table.profiles if one.name == "1g.18gb")
+    for start in range(7):
+        instance = simulated.mig.create(profile.id, start)
+        simulated.mig.create_compute(instance, instance.compute_profiles()[-1].id)
+    simulated.processes.append(Process(pid=1, memory=64 << 20, instance=instance.id, compute_instance=0))
+    await agent.keeper.look()
+    found = await until(place, TEMPERATURE, {"GPU_I_ID": str(instance.id)})
+    of_mig = [labels for labels, _ in found[TEMPERATURE] if "GPU_I_ID" in labels]
+    assert len(of_mig) == 7
+    assert {labels["UUID"] for labels in of_mig} == {simulated.uuid}
+    async with asyncio.timeout(10):
+        while sum(value for labels, value in found["DCGM_FI_DEV_FB_USED"] if "GPU_I_ID" in labels) != 64:
+            await asyncio.sleep(0.1)
+            found = series(of_text(await scrape(place)))
+    assert not [labels for labels, _ in found["DCGM_FI_DEV_GPU_UTIL"] if labels["UUID"] == simulated.uuid]
+
+
+async def test_while_the_driver_hangs_a_scrape_is_answered(place: Place, agent: Agent) -> None:
+    await scrape(place)
+    place.simulated.node.faults.hang("nvmlDeviceGetTemperature", 3.0)
+    await asyncio.sleep(1.1)
+    began = time.monotonic()
+    found = series(of_text(await scrape(place)))
+    assert time.monotonic() - began < 1.0
+    assert found["node_agent_gpus"] == [({}, 8)]
+
+
+async def test_no_label_of_the_agents_own_names_a_pod_but_where_it_is_the_point(place: Place, agent: Agent) -> None:
+    await place.kubelet.admit("train", RESOURCE, 1)
+    await agent.limits.held()
+    named = re.findall(r'^(node_agent_\w+)\{[^}]*pod="train"', await scrape(place), re.MULTILINE)
+    assert named == ["node_agent_device_holder_info"]
