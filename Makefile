@@ -1,5 +1,7 @@
 # `make demo` and `make test` do all the set-up that they need; `make help` lists the rest.
 PYTHON ?= python3
+# How many nodes the node tests run on at once; they mostly wait.
+NODES ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
 
@@ -17,7 +19,7 @@ test: $(READY) ## the tests that need neither a GPU nor a cluster
 
 test-node: $(READY) ## the tests on a real Kubernetes node, built and started here (Go, root)
 	$(BIN)/python -m tests.node.rig build
-	$(BIN)/python -m pytest -m node tests/node $(ARGS)
+	$(BIN)/python -m pytest -m node -n $(NODES) --dist worksteal tests/node $(ARGS)
 
 test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (Go, root; builds it once, some 12 minutes)
 	$(BIN)/python -m pytest -m skew tests/node/test_skew.py $(ARGS)

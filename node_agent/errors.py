@@ -5,6 +5,7 @@ NodeAgentError
 │   └── LayoutRefused         a GPU cannot be cut as is wanted
 ├── HardwareError             the driver or a GPU did not answer as it should
 │   ├── DriverUnavailable     no driver, no library, or the two do not fit: nothing can be asked
+│   │   └── LibraryUnusable   it is the library: it is not there, or is not the driver's
 │   ├── NotSupported          this GPU or driver does not have what was asked for: neutral, not a fault
 │   ├── DeviceLost            the GPU has fallen off the bus
 │   ├── InUse                 something uses the GPU or a part of it, which cannot change meanwhile
@@ -68,6 +69,10 @@ class HardwareError(NodeAgentError):
 
 class DriverUnavailable(HardwareError):
     """Nothing can be asked: no driver, no library, or the two do not fit together."""
+
+
+class LibraryUnusable(DriverUnavailable):
+    """Nothing can be asked, since the driver's library is not there, lacks what is needed, or is of another version."""
 
 
 class NotSupported(HardwareError):

@@ -3,8 +3,10 @@
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 
 from node_agent import __version__
+from node_agent.agent.dra import DraDriver
 from node_agent.agent.live import Live
 from node_agent.agent.reload import Reloader
 from node_agent.agent.supervisor import Supervisor
@@ -13,6 +15,7 @@ from node_agent.cdi.names import KIND, file_name
 from node_agent.cdi.publisher import SpecPublisher
 from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
+from node_agent.dra.names import DRIVER
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
 from node_agent.health.looks import LastLooks
@@ -21,7 +24,9 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
 from node_agent.reporting.node_reporter import Reports
-from node_agent.reporting.status import CdiStatus, ConfigStatus, ResourceStatus, ServiceStatus, Status, status
+from node_agent.reporting.parts import CdiStatus, ClaimsStatus, ResourceStatus, ServiceStatus
+from node_agent.reporting.readiness import Facts, ReadinessWatch
+from node_agent.reporting.status import ConfigStatus, Status, status
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
 
@@ -46,29 +51,66 @@ class Agent:
     supervisor: Supervisor
     reloader: Reloader | None = None
     reports: Reports = field(default_factory=lambda: Latest({}))
+    claims: Latest[DraDriver | None] = field(default_factory=lambda: Latest(None))
     started: float = field(default_factory=time.time)
+
+    @cached_property
+    def readiness(self) -> ReadinessWatch:
+        """Whether the agent can do its work, and why not."""
+        return ReadinessWatch(
+            self._facts,
+            (self.keeper.inventory, self.board.report, self.publisher.published, self.supervisor.states, self.served),
+        )
 
     async def run(self) -> None:
         await self.supervisor.run()
 
     def status(self) -> Status:
-        stalled = self.keeper.stalled
         return status(
+            self._facts(),
+            self.readiness.look(),
             version=__version__,
             node=self.live.settings.value.node_name,
             started=self.started,
-            inventory=self.keeper.inventory.value,
-            health=self.board.report.value,
-            resources=[_resource(plugin) for plugin in self.plugins.values()],
-            cdi=self._cdi(),
-            services=self._services(),
             config=self._config(),
             reports=[one for one in self.reports.value.values() if one.standing or one.trouble],
             notices=(
                 *self.live.selection.value.shares(self.keeper.inventory.value).notes,
                 *self.slices.troubles.value.values(),
             ),
+        )
+
+    def _facts(self) -> Facts:
+        inventory, stalled = self.keeper.inventory.value, self.keeper.stalled
+        served = self.served.value
+        return Facts(
+            inventory=inventory,
+            health=self.board.report.value,
+            resources=[_resource(one) for one in self.plugins.values()]
+            if self.live.settings.value.device_plugin
+            else None,
+            claims=self._claims(),
+            cdi=self._cdi(),
+            services=self._services(),
             stalled=f"the driver hangs in {stalled.call} for {stalled.seconds:.0f} s" if stalled else None,
+            mps={gpu.name: served[gpu.uuid] for gpu in inventory.gpus if gpu.uuid in served},
+        )
+
+    def _claims(self) -> ClaimsStatus | None:
+        driver = self.claims.value
+        if driver is None:
+            return None
+        registration, published = driver.server.registration.value, driver.publisher.state.value
+        return ClaimsStatus(
+            driver=DRIVER,
+            phase=registration.phase,
+            detail=registration.detail,
+            registrations=registration.count,
+            generation=published.generation,
+            slices=published.slices,
+            devices=published.devices,
+            required=self.live.settings.value.dra is True,
+            trouble=published.trouble,
         )
 
     def _config(self) -> ConfigStatus | None:

@@ -13,7 +13,7 @@ from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
 from node_agent.agent.mps_shares import MpsShares
-from node_agent.agent.node_reports import Told, node_reports
+from node_agent.agent.node_reports import ConfigNews, News, Told, node_reports
 from node_agent.agent.plugins import DevicePlugins
 from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Run, Supervisor
@@ -55,6 +55,7 @@ from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
 from node_agent.reporting.metrics.scrape import Metrics, Style
 from node_agent.reporting.metrics.sources import Sources
+from node_agent.reporting.readiness import Phase, ReadinessNews
 from node_agent.reporting.server import StatusServer
 
 
@@ -102,6 +103,7 @@ async def built(
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
+            agent.claims.set(driver)
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
         for name, run in (await opened.enter_async_context(_node_reports(agent))).items():
@@ -115,13 +117,16 @@ def _recheck(settings: Settings, agent: Agent) -> Recheck:
 
 
 def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]]:
+    news: list[News] = [ReadinessNews(agent.readiness.lasting)]
+    if agent.reloader:
+        news.append(ConfigNews(agent.reloader.state))
     return node_reports(
         Told(
             live=agent.live,
             inventory=agent.keeper.inventory,
             health=agent.board.report,
             view=agent.health,
-            config=agent.reloader.state if agent.reloader else None,
+            news=news,
             reports=agent.reports,
         )
     )
@@ -225,6 +230,7 @@ def _assemble(ground: Ground) -> Agent:
     for name, run in {
         **_hardware_services(ground, agent),
         **_status_services(settings, agent),
+        "readiness": agent.readiness.run,
         "ledger": ledger.run,
         "mps": mps.run,
         "mps health": MpsHealth(mps.states, ground.board).run,
@@ -281,7 +287,9 @@ def _status_services(settings: Settings, agent: Agent) -> Mapping[str, Run]:
     metrics = _metrics(agent)
     services: dict[str, Run] = {
         "status": StatusServer(agent.status, view, folder / "agent.sock", clear=clear, metrics=metrics).run,
-        "health service": HealthServer(view, lambda: agent.status().ready, folder / "health.sock").run,
+        "health service": HealthServer(
+            view, lambda: agent.readiness.look().phase is Phase.READY, folder / "health.sock"
+        ).run,
     }
     if settings.http_address:
         services["status over tcp"] = StatusServer(agent.status, view, settings.http_address, metrics=metrics).run

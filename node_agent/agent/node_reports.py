@@ -1,11 +1,12 @@
 """Puts together what tells Kubernetes of the node and its GPUs' health, for ``build``."""
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import chain
+from typing import Any, Protocol
 
 from node_agent.agent.access import access_of
 from node_agent.agent.label_place import ONLINE, label_place
@@ -36,6 +37,16 @@ PATIENCE = Patience(attempt=10.0, budget=10.0)
 log = Log(__name__)
 
 
+class News(Protocol):
+    """Something besides health that Events tell of, whenever its ``source`` changes."""
+
+    @property
+    def source(self) -> Latest[Any]: ...
+
+    def notices(self) -> Iterator[Notice]:
+        """What is new since this was called last."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Told:
     """What is there to be told, and ``reports``, which shows how that fares."""
@@ -44,14 +55,14 @@ class Told:
     inventory: Latest[Inventory]
     health: Latest[HealthReport]
     view: HealthView
-    config: Latest[ConfigState] | None
+    news: Sequence[News]
     reports: Reports
 
 
 @asynccontextmanager
 async def node_reports(told: Told) -> AsyncIterator[Mapping[str, Run]]:
     """The services to run by name, with their connections, which end with the block; none where there is nothing to
-    tell, or nobody to be told. Of the configuration Events tell what was refused.
+    tell, or nobody to be told. Events tell of the ``news``, too.
     """
     settings = told.live.settings.value
     async with AsyncExitStack() as opened:
@@ -60,7 +71,7 @@ async def node_reports(told: Told) -> AsyncIterator[Mapping[str, Run]]:
         writers = _writers(told, client, access.namespace if access else "")
 
         async def run() -> None:
-            more: list[Latest[Any]] = [told.live.selection, *([told.config] if told.config is not None else [])]
+            more: list[Latest[Any]] = [told.live.selection, *(one.source for one in told.news)]
             # Of two agents one tells: both would find the same news.
             async with alone(settings.paths.state_dir / "node-reports.lock"):
                 await NodeReporter(told.view, writers, more=more, reports=told.reports).run()
@@ -85,7 +96,10 @@ def _writers(told: Told, client: KubeClient | None, namespace: str) -> list[Writ
     if settings.node_condition and client is not None:
         writers.append(ConditionWriter(client, settings.node_name))
     if settings.node_events and client is not None:
-        others = ConfigNews(told.config).notices if told.config is not None else tuple
+
+        def others() -> Iterator[Notice]:
+            return chain.from_iterable(one.notices() for one in told.news)
+
         writers.append(EventWriter(client, settings.node_name, time.time(), others))
     if (place := label_place(settings, client, namespace)) is not None:
         labels = settings.labels
@@ -109,12 +123,12 @@ class ConfigNews:
     """What is worth an Event in a configuration that changes: one that was refused, and that all is well again."""
 
     def __init__(self, state: Latest[ConfigState]) -> None:
-        self._state = state
+        self.source = state
         self._refused, self._trouble = 0, False
 
     def notices(self) -> Iterator[Notice]:
         """What is new since this was called last."""
-        found = self._state.value
+        found = self.source.value
         if found.trouble and found.refused > self._refused:
             yield _config_notice(
                 "Warning", "GPUConfigurationRefused", f"{found.trouble}; {found.source} stays in force"

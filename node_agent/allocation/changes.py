@@ -83,8 +83,11 @@ def recorded(books: Books, grant: Grant) -> Books:
     return _with(books, grant)
 
 
-def released(books: Books, holder_id: str) -> Books:
-    """The books without a holder; one that is unknown has nothing to release."""
+def released(books: Books, holder_id: str, since: float | None = None) -> Books:
+    """The books without a holder; one that is unknown, or has its devices anew after ``since``, stays as it is."""
+    known = books.grants.get(holder_id)
+    if known is None or since not in (None, known.since):
+        return books
     return _of(books, {key: grant for key, grant in books.grants.items() if key != holder_id})
 
 

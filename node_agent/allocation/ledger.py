@@ -161,9 +161,12 @@ class Ledger:
         """The grant is usable now, by the CDI ids of ``holds``; raises StateError as ``record``."""
         return await self.record(replace(grant, holds=tuple(holds), state=State.PREPARED))
 
-    async def release(self, holder_id: str, *, durable: bool = True) -> None:
-        """The holder has nothing any more; one that is unknown is fine."""
-        await self._change(partial(released, holder_id=holder_id), durable)
+    async def release(self, holder_id: str, *, since: float | None = None, durable: bool = True) -> None:
+        """The holder has nothing any more; one that is unknown is fine.
+
+        With ``since`` that is so only where the holder has not got its devices anew after that.
+        """
+        await self._change(partial(released, holder_id=holder_id, since=since), durable)
 
     async def reconcile(self, door: Door, live: Iterable[Grant]) -> None:
         """Tell all live holders of a door: what a lost record lacks is added, to be prepared again.

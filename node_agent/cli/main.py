@@ -14,6 +14,7 @@ COMMANDS = {
     "status": "node_agent.cli.status:status",
     "health": "node_agent.cli.health:health",
     "topology": "node_agent.cli.topology:topology",
+    "doctor": "node_agent.cli.doctor:doctor",
     "labels": "node_agent.cli.labels:labels",
     "explain": "node_agent.cli.explain:explain",
     "mig": "node_agent.cli.mig:mig",

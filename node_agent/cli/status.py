@@ -10,7 +10,8 @@ import msgspec
 from node_agent.cli.shared import agent_socket, console, plain
 from node_agent.errors import NodeAgentError
 from node_agent.kit.http_client import get
-from node_agent.reporting.status import ConfigStatus, GpuStatus, ResourceStatus, Status
+from node_agent.reporting.parts import ClaimsStatus, PartState, ResourceStatus
+from node_agent.reporting.status import ConfigStatus, GpuStatus, Status
 
 COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red", "evicted": "red"}
 
@@ -82,24 +83,33 @@ def show(found: Status) -> None:
     for gpu in found.gpus:
         table.add_row(*_gpu_row(gpu))
     out.print(table)
+    for line in _lines(found):
+        out.print(line)
+
+
+def _lines(found: Status) -> Iterator[str]:
+    """All below the table."""
     for missing in found.missing:
-        out.print(f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}")
+        yield f"[red]missing[/red] index {missing.index} {plain(missing.uuid or '')}: {plain(missing.reason)}"
     for resource in found.resources:
-        out.print("\n".join(_resource_lines(resource)))
+        yield from _resource_lines(resource)
+    if found.claims is not None:
+        yield _claims_line(found.claims)
     if found.cdi is not None:
-        out.print(f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs")
+        yield f"[bold]{found.cdi.kind}[/bold] in {plain(found.cdi.path)}: {found.cdi.devices} GPUs"
     if found.config is not None:
-        for line in _config_lines(found.config):
-            out.print(line)
+        yield from _config_lines(found.config)
     for report in found.reports:
         trouble = f" [yellow]cannot be written[/yellow] {plain(report.trouble)}" if report.trouble else ""
-        out.print(f"[bold]{plain(report.name)}[/bold] {plain(report.standing)}{trouble}")
-    for line in _ending(found):
-        out.print(line)
+        yield f"[bold]{plain(report.name)}[/bold] {plain(report.standing)}{trouble}"
+    yield from _ending(found)
 
 
 def _ending(found: Status) -> Iterator[str]:
     yield from (f"[yellow]notice[/yellow] {plain(text)}" for text in found.notices)
+    # What is wrong with single GPUs is in their table.
+    degraded = [part for part in found.parts if part.state is PartState.DEGRADED and part.name != "devices"]
+    yield from (f"[yellow]{part.name}[/yellow] {plain('; '.join(part.messages))}" for part in degraded)
     yield from (f"[red]not ready[/red] {plain(text)}" for text in found.trouble)
     if found.ready:
         yield "[green]ready[/green]"
@@ -123,6 +133,12 @@ def _gpu_row(gpu: GpuStatus) -> list[str]:
     memory = f"{gpu.memory / 2**30:.0f} GiB" if gpu.memory else "?"
     numa = str(gpu.numa_node) if gpu.numa_node is not None else "-"
     return [gpu.name, plain(gpu.product), gpu.pci, numa, memory, health, gpu.uuid]
+
+
+def _claims_line(claims: ClaimsStatus) -> str:
+    facts = [claims.detail, f"{claims.registrations} registrations"]
+    published = f"{claims.devices} devices in {claims.slices} slices"
+    return f"[bold]{claims.driver}[/bold] {published}, {claims.phase} ({plain(', '.join(filter(None, facts)))})"
 
 
 def _resource_lines(resource: ResourceStatus) -> Iterator[str]:

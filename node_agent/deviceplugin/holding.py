@@ -20,8 +20,11 @@ from node_agent.sharing.shares import parts_of
 Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
 """The ids of the devices that pods hold, by resource; raises KubeletError while nobody tells."""
 
-# A device that was just allocated is not in the kubelet's list before its pod is admitted.
+# A device that was just allocated is not in the kubelet's list before its pod is admitted. A pod that never is held it
+# for so long.
 ADMISSION_SECONDS = 30.0
+# After a device was given out the next look is as soon as that: once its pod was listed, its end is known for sure.
+SOON_SECONDS = 1.0
 # Longer than the kubelet takes to tell what pods hold, and short enough for its main loop, which waits for Allocate.
 FIRST_ANSWER_SECONDS = 5.0
 
@@ -53,6 +56,8 @@ class LimitDoor:
         self._first_answer_seconds = first_answer_seconds
         self._first_answer_by = 0.0
         self._trouble, self._conflict = Steady(), Steady()
+        self._listed: Mapping[str, float] = {}
+        self._news = asyncio.Event()
         self.synced = asyncio.Event()
 
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
@@ -65,18 +70,27 @@ class LimitDoor:
             await self._first_answer()
         grants = [_grant(resource, device.id, device.gpu) for device in devices]
         await self._ledger.reserve_all(grants, durable=False)
+        self._news.set()
 
     async def run(self) -> None:
         """Keep the ledger's limits those of the kubelet until cancelled."""
         self._first_answer_by = time.monotonic() + self._first_answer_seconds
         while True:
+            self._news.clear()
             try:
-                await self._compare(await self.held())
+                await self._look()
                 self._trouble.clear()
             except KubeletError as error:
                 if self._trouble.should_say(str(error)):
                     log.warning("devices of ended pods are not given back", reason=error)
-            await asyncio.sleep(self._every_seconds)
+            await self._pause()
+
+    async def _pause(self) -> None:
+        soon = min(SOON_SECONDS, self._every_seconds)
+        await asyncio.sleep(soon)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._every_seconds - soon):
+                await self._news.wait()
 
     async def _first_answer(self) -> None:
         """Wait until it is known what pods hold; not for ever, since not every kubelet tells."""
@@ -84,25 +98,41 @@ class LimitDoor:
             async with asyncio.timeout(max(0.0, self._first_answer_by - time.monotonic())):
                 await self.synced.wait()
 
-    async def _compare(self, held: Mapping[str, Collection[str]]) -> None:
+    async def _look(self) -> None:
         """Take into the ledger what the kubelet has given out, and out of it what no pod has any more."""
+        before = self._ledger.grants.value
+        held = await self.held()
         holders = {_holder(resource, name).id for resource, names in held.items() for name in names}
+        await self._ledger.look()
+        known = await self._learn_all(held)
+        now = time.time()
+        for holder, grant in known.items():
+            ended = self._listed.get(holder) == grant.since or now - grant.since > self._admission_seconds
+            if holder not in holders and ended:
+                log.info("given back", device=holder)
+                await self._ledger.release(holder, since=grant.since)
+        # The kubelet may speak of the last pod of a device that has the next one since: what it says counts for a
+        # grant that was there before it was asked.
+        self._listed = {
+            holder: grant.since
+            for holder, grant in known.items()
+            if holder in holders and holder in before and before[holder].since == grant.since
+        }
+        self.synced.set()
+        if any(grant.holder.id not in self._listed for grant in self._ledger.grants_of(Door.LIMIT)):
+            self._news.set()
+
+    async def _learn_all(self, held: Mapping[str, Collection[str]]) -> Mapping[str, Grant]:
+        """Take in what is not in the ledger yet; returns the grants that were."""
         found = (self._known(resource, name) for resource, names in held.items() for name in names)
         live = {grant.holder.id: grant for grant in found if grant is not None}
-        await self._ledger.look()
         await self._ledger.reconcile(Door.LIMIT, live.values())
-        recorded = dict(self._ledger.grants.value)
+        recorded = {grant.holder.id: grant for grant in self._ledger.grants_of(Door.LIMIT)}
         # Who has a whole GPU had it before it was shared; the other way round the ledger would not take both.
         for holder, grant in sorted(live.items(), key=lambda one: one[1].holds[0].share_id is not None):
             if holder not in recorded:
                 await self._learn(grant)
-        now = time.time()
-        for holder, grant in recorded.items():
-            old = now - grant.since > self._admission_seconds
-            if grant.holder.door is Door.LIMIT and holder not in holders and old:
-                log.info("given back", device=holder)
-                await self._ledger.release(holder)
-        self.synced.set()
+        return recorded
 
     async def _learn(self, grant: Grant) -> None:
         try:

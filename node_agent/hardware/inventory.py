@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from node_agent.errors import DriverUnavailable
+from node_agent.errors import DriverUnavailable, LibraryUnusable
 from node_agent.hardware.cuts import CutReader, Cuts
 from node_agent.hardware.names import NameFile, Names, named
 from node_agent.hardware.provider import GpuFacts, Provider, Scan
@@ -112,7 +112,7 @@ class InventoryKeeper:
             cuts = await self._cuts.read(scan.gpus)
         except DriverUnavailable as error:
             self._cuts.forget()
-            self._publish(unreachable(previous, str(error)))
+            self._publish(unreachable(previous, error))
             return
         # Kept before they are published: a name that was seen must be the same after a crash.
         self._names = named(self._names, scan.gpus)
@@ -179,10 +179,13 @@ def joined(previous: Inventory, scan: Scan, links: LinkGraph, names: Names, sysf
     )
 
 
-def unreachable(previous: Inventory, problem: str) -> Inventory:
+def unreachable(previous: Inventory, error: DriverUnavailable) -> Inventory:
     """The inventory while the driver as a whole cannot be asked: the GPUs known until now are missing."""
+    problem = str(error)
     gone = [MissingGpu(index=index, uuid=uuid, reason=problem) for uuid, index in _known(previous).items()]
-    return Inventory(missing=tuple(sorted(gone, key=_order)), problem=problem)
+    return Inventory(
+        missing=tuple(sorted(gone, key=_order)), problem=problem, without_library=isinstance(error, LibraryUnusable)
+    )
 
 
 def unknown_facts(gpu: Gpu) -> dict[str, str]:

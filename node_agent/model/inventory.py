@@ -33,7 +33,8 @@ class Inventory:
 
     ``profiles`` are what each GPU that can be cut can be cut to, and ``instances`` what lies on those that are cut now;
     ``unlisted`` says of which of these that cannot be told, and why. ``problem`` says why the driver as a whole cannot
-    be asked, in words for the operator; then there are no GPUs.
+    be asked, in words for the operator; then there are no GPUs; ``without_library`` says that it is for want of
+    a library that fits the driver, and not of the driver itself.
     """
 
     generation: int = 0
@@ -45,6 +46,7 @@ class Inventory:
     instances: Mapping[GpuUuid, tuple[Instance, ...]] = field(default_factory=dict)
     unlisted: Mapping[GpuUuid, str] = field(default_factory=dict)
     problem: str | None = None
+    without_library: bool = False
 
     def __post_init__(self) -> None:
         _all_different("UUID", (gpu.uuid for gpu in self.gpus))

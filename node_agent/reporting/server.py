@@ -1,9 +1,10 @@
 """Serves what the agent says of itself over HTTP: one server on the agent's socket, one on TCP if asked.
 
 ``/healthz`` answers as long as the event loop turns, and says what hangs; ``/readyz`` answers 503 with the reasons
-while the agent cannot do its work; ``/status`` is the whole status document, ``/metrics`` is for Prometheus.
-``/health`` is the health document, with ``?watch=1`` a line of it at each change and every ten seconds. ``POST
-/health/clear`` closes causes of a GPU, and is on the agent's socket only: over TCP anybody may ask.
+while the agent cannot do its work, and with ``?verbose`` has a line for each part; ``/status`` is the whole status
+document, ``/metrics`` is for Prometheus. ``/health`` is the health document, with ``?watch=1`` a line of it at each
+change and every ten seconds. ``POST /health/clear`` closes causes of a GPU, and is on the agent's socket only: over TCP
+anybody may ask.
 """
 
 import asyncio
@@ -67,11 +68,12 @@ class StatusServer:
     async def _healthz(self, _: Request) -> Response:
         return Response(body="\n".join(["alive", *self._read().trouble, ""]).encode())
 
-    async def _readyz(self, _: Request) -> Response:
-        trouble = self._read().trouble
-        if trouble:
-            return Response(status=503, body="\n".join(["not ready", *trouble, ""]).encode())
-        return Response(body=b"ready\n")
+    async def _readyz(self, request: Request) -> Response:
+        found = self._read()
+        parts = _part_lines(found) if "verbose" in dict(parse_qsl(request.query, keep_blank_values=True)) else []
+        if found.trouble:
+            return Response(status=503, body="\n".join(["not ready", *found.trouble, *parts, ""]).encode())
+        return Response(body="\n".join(["ready", *parts, ""]).encode())
 
     async def _status(self, _: Request) -> Response:
         return Response(body=msgspec.json.encode(self._read()), content_type=JSON)
@@ -85,6 +87,12 @@ class StatusServer:
         async with aclosing(self._view.watch()) as documents:
             async for document in documents:
                 yield msgspec.json.encode(document) + b"\n"
+
+
+def _part_lines(found: Status) -> list[str]:
+    """How each part stands, in the form of Kubernetes' own probes."""
+    signs = {True: "[-]", False: "[+]"}
+    return [f"{signs[part.state.blocks]}{part.name} {part.state}: {part.reason}" for part in found.parts]
 
 
 class Clearing:

@@ -53,6 +53,8 @@ class Answers:
             return 200, self._about(asked.path)
         if asked.subresource and (asked.subresource != "status" or place.plural not in HAVE_STATUS):
             raise Refused(404, "NotFound", UNKNOWN)
+        if place.plural == "selfsubjectaccessreviews":
+            return 201, self._review(asked.body)
         if asked.verb == "create":
             self.store.kinds.setdefault((place.group, place.plural), asked.body.get("kind", ""))
         if asked.verb == "list":
@@ -95,6 +97,12 @@ class Answers:
     def _select(self, asked: Asked, place: Place) -> list[Object]:
         fields, labels = asked.query.get("fieldSelector", ""), asked.query.get("labelSelector", "")
         return self.store.select(place, self.store.selection(place, fields, labels))
+
+    def _review(self, review: Object) -> Object:
+        """Whether what is asked about would be allowed."""
+        about = review["spec"]["resourceAttributes"]
+        resource = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+        return review | {"status": {"allowed": (about["verb"], resource) not in self.forbidden}}
 
     def _delete_all(self, asked: Asked, place: Place) -> Object:
         found = self._select(asked, place)

@@ -60,7 +60,7 @@ def start(
     return agent
 
 
-def registered(agent: Program, resource: str = GPU, times: int = 1, *, timeout: float = 20) -> None:
+def registered(agent: Program, resource: str = GPU, times: int = 1, *, timeout: float = 45) -> None:
     """Await that the agent has registered a resource so often since its start."""
     wait_until(
         f"{resource} is registered", lambda: registrations(agent, resource) >= times, timeout=timeout, every=0.05
@@ -120,6 +120,14 @@ def spec_of(node: RealNode) -> Object:
     """The agent's CDI spec."""
     spec: Object = json.loads((node.cdi_folder / file_name(KIND)).read_text())
     return spec
+
+
+def driver_root(node: RealNode) -> Path:
+    """Where the running agent has the files of its simulated driver, as its CDI spec has it."""
+    wait_until("the CDI spec is there", (node.cdi_folder / file_name(KIND)).exists)
+    mounts = spec_of(node)["containerEdits"]["mounts"]
+    (program,) = {mount["hostPath"] for mount in mounts if mount["containerPath"] == "/usr/bin/nvidia-smi"}
+    return Path(program).parents[2]
 
 
 def minors(node: RealNode, uuids: list[str]) -> set[str]:

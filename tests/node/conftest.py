@@ -8,6 +8,9 @@ The node starts with the first test that asks for it and lives as long as the se
 of device plugins' resources and drivers stay known to it. A test that needs settings or a past of its own enters a
 ``RealNode`` itself, which costs about five seconds. The rig blocks: asynchronous tests use ``asyncio.to_thread``.
 
+`make test-node` shares the tests out among several processes, each with a node of its own: a test touches nothing of
+the host that another node's test may touch too.
+
 When a test fails, its report has the ends of the logs of all programs on the node, the agent's among them.
 """
 

@@ -49,7 +49,7 @@ def test_the_health_of_a_claims_device_stays_known_for_longer_than_the_kubelet_b
     run(cluster, "long", 1)
     wait_until("the health is known", lambda: set(health(cluster, "long").values()) == {"Healthy"}, timeout=30)
     with agents.watched(lambda: tuple(health(cluster, "long").values()), every=1) as seen:
-        time.sleep(45)
+        time.sleep(35)
     assert seen == {("Healthy",)}
 
 

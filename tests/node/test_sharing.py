@@ -13,6 +13,7 @@ from tests.node.agent import (
     GPU,
     PROGRAM,
     allocated,
+    driver_root,
     gpu_pod,
     healthy_at_kubelet,
     minors,
@@ -147,5 +148,4 @@ def all_shares(node: RealNode) -> set[str]:
 
 def set_intervals(node: RealNode) -> list[str]:
     """What the stand-in of nvidia-smi was told, for each GPU that it was told of."""
-    trees = sorted(node.machine.path("/tmp").glob("node-agent-*"), key=lambda tree: tree.stat().st_mtime)
-    return [file.read_text().strip() for file in (trees[-1] / FOLDER).glob("GPU-*")]
+    return [file.read_text().strip() for file in (driver_root(node) / FOLDER).glob("GPU-*")]

@@ -3,7 +3,6 @@
 import json
 import signal
 import time
-from pathlib import Path
 
 import pytest
 
@@ -47,16 +46,6 @@ def nothing_left(node: RealNode, pids: list[int]) -> None:
     wait_until("all daemons are gone", lambda: not records(node) and not any(runs(node, pid) for pid in pids))
     assert not list(node.machine.path(FOLDERS).iterdir())
     assert FOLDERS not in node.machine.run(["cat", "/proc/mounts"])
-
-
-def driver_root(node: RealNode) -> Path:
-    """Where the running agent has the files of its simulated driver, as its CDI spec has it."""
-    (program,) = {
-        mount["hostPath"]
-        for mount in agents.spec_of(node)["containerEdits"]["mounts"]
-        if mount["containerPath"] == "/usr/bin/nvidia-cuda-mps-control"
-    }
-    return Path(program).parents[2]
 
 
 def environment(node: RealNode, pod: Object) -> dict[str, str]:
@@ -171,7 +160,7 @@ def test_claims_for_twenty_gib_share_a_gpu_and_one_that_does_not_fit_stays_pendi
 
 def test_an_agent_that_is_killed_while_a_daemon_starts_leaves_a_claim_that_can_be_prepared(cluster: RealNode) -> None:
     first = start(cluster, shareable="gpu-3")
-    faults = driver_root(cluster) / FAULTS
+    faults = agents.driver_root(cluster) / FAULTS
     faults.write_text('{"ready_after": -1}')
     cluster.api.create(part("a", "20Gi"))
     cluster.api.create(pod_with("a", "a"))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pynvml
 
-from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError
+from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError, LibraryUnusable, NotSupported
 from node_agent.hardware.nvml.translate import Calls, Handle
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import MissingGpu
@@ -73,7 +73,9 @@ class Session:
                 self.calls(pynvml.nvmlInit)
             except HardwareError as error:
                 advice = f": {_NODES_LOST}" if error.code == pynvml.NVML_ERROR_UNKNOWN else ""
-                raise DriverUnavailable(f"{error}{advice}", call=error.call, code=error.code) from error
+                # A library that does not know how to begin is none.
+                kind = LibraryUnusable if isinstance(error, LibraryUnusable | NotSupported) else DriverUnavailable
+                raise kind(f"{error}{advice}", call=error.call, code=error.code) from error
         self._open, self._bound = True, bound
 
     def close(self) -> None:
@@ -113,7 +115,8 @@ class Session:
         try:
             count: int = self.calls(pynvml.nvmlDeviceGetCount)
         except HardwareError as error:
-            raise DriverUnavailable(str(error), call=error.call, code=error.code) from error
+            kind = LibraryUnusable if isinstance(error, LibraryUnusable) else DriverUnavailable
+            raise kind(str(error), call=error.call, code=error.code) from error
         return count
 
     def _listed(self, index: int, before: Mapping[GpuUuid, Listed]) -> Listed:

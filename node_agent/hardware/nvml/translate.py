@@ -7,7 +7,15 @@ from typing import Any, TypeAlias, TypeVar
 
 import pynvml
 
-from node_agent.errors import CallTimedOut, DeviceLost, DriverUnavailable, HardwareError, InUse, NotSupported
+from node_agent.errors import (
+    CallTimedOut,
+    DeviceLost,
+    DriverUnavailable,
+    HardwareError,
+    InUse,
+    LibraryUnusable,
+    NotSupported,
+)
 from node_agent.kit.lane import Busy
 
 T = TypeVar("T")
@@ -21,8 +29,8 @@ _NO_FIGURE = (0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF)
 _KINDS: dict[int, type[HardwareError]] = {
     pynvml.NVML_ERROR_UNINITIALIZED: DriverUnavailable,
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: DriverUnavailable,
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: DriverUnavailable,
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: DriverUnavailable,
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: LibraryUnusable,
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: LibraryUnusable,
     pynvml.NVML_ERROR_NOT_SUPPORTED: NotSupported,
     pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: NotSupported,
     pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED: NotSupported,

@@ -8,6 +8,7 @@ process, network and host name namespaces of its own:
   default paths, and a test reaches the same files from outside with ``Machine.path``. No GPU is in ``/dev``, whatever
   the host has, unless a test makes one.
 - It shares the rest of the file system with the host, so the project's code and its interpreter are at the same place.
+  So is ``/tmp``, which several machines may have in use at once.
 - It has one network address, which the test's process reaches, every port free, and no way to anywhere else.
 - Its first process (``machine.sh``) ends when the pipe to it closes, be it that the test's process was killed. Then the
   kernel kills all other processes of the machine and drops its mounts and network: there is no tear-down to get wrong.

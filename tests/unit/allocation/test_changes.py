@@ -118,6 +118,12 @@ def test_a_release_takes_the_holder_out_and_an_unknown_one_changes_nothing() -> 
     assert released(books(grant("b", 1)), "uid-of-a") == books(grant("b", 1))
 
 
+def test_a_release_of_what_was_held_then_leaves_whoever_got_it_since() -> None:
+    there = books(replace(grant("a", 0, door=Door.LIMIT), since=2.0))
+    assert released(there, "uid-of-a", since=1.0) == there
+    assert released(there, "uid-of-a", since=2.0) == books()
+
+
 def test_live_holders_of_a_lost_record_hold_again_and_are_to_be_prepared_again() -> None:
     told = reconciled(LOST, Door.CLAIM, [prepared("a", 0)])
     assert told == Books(

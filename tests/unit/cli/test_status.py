@@ -10,15 +10,9 @@ import pytest
 
 from node_agent.kit.http import Request, Response, serving
 from node_agent.reporting.health import CauseStatus, MissingStatus
+from node_agent.reporting.parts import CdiStatus, ClaimsStatus, PartState, PartStatus, ResourceStatus, ServiceStatus
 from node_agent.reporting.server import StatusServer
-from node_agent.reporting.status import (
-    CdiStatus,
-    ConfigStatus,
-    GpuStatus,
-    ResourceStatus,
-    ServiceStatus,
-    Status,
-)
+from node_agent.reporting.status import ConfigStatus, GpuStatus, Status
 from tests.fakes.health import Ward
 from tests.unit.cli.beside import beside
 from tests.unit.cli.conftest import Run
@@ -116,6 +110,19 @@ def test_brackets_and_colons_of_others_are_printed_as_they_are(run: Run, path: P
         out = run("status", "--socket", path).out
     for text in ("NVIDIA TITAN X [/Pascal]", "0000:ab:00.0", "Xid 79 [red]", "index 2 GPU-2: fell off [the bus]"):
         assert text in out
+
+
+def test_claims_and_what_does_less_than_it_should_are_shown_and_the_agent_is_ready(run: Run, path: Path) -> None:
+    claims = ClaimsStatus(driver="gpu.nvidia.com", phase="registered", registrations=2, slices=3, devices=8)
+    parts = (
+        PartStatus(name="mps", state=PartState.DEGRADED, reason="DaemonsNotServing", messages=("gpu-1: it [died]",)),
+        PartStatus(name="devices", state=PartState.DEGRADED, reason="SomeOutOfService", messages=("gpu-1 is out",)),
+    )
+    with at_work(path, msgspec.structs.replace(READY, claims=claims, parts=parts)):
+        lines = run("status", "--socket", path).lines
+    assert "gpu.nvidia.com 8 devices in 3 slices, registered (2 registrations)" in lines
+    assert lines[-2:] == ["mps gpu-1: it [died]", "ready"]
+    assert "gpu-1 is out" not in "".join(lines)
 
 
 def test_an_agent_in_trouble_is_shown_with_every_reason(run: Run, path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.errors import DeviceHeld, KubeletError
 from node_agent.kit.lane import Lane
+from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import GpuUuid
@@ -35,11 +36,25 @@ class Pods:
 
     def __init__(self) -> None:
         self.held: Mapping[str, Collection[str]] | None = {}
+        self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        self._looks = Latest(0)
 
     async def __call__(self) -> Mapping[str, Collection[str]]:
+        self._looks.set(self._looks.value + 1)
         if self.held is None:
             raise KubeletError("nobody tells")
-        return self.held
+        answer = self.held
+        if self.meanwhile is not None:
+            await self.meanwhile()
+        return answer
+
+    async def asked_again(self) -> None:
+        """Await a whole look: one that begins from now on, and the beginning of the next one."""
+        now = self._looks.value
+        async with asyncio.timeout(5):
+            async for looks in self._looks.watch():
+                if looks >= now + 2:
+                    return
 
 
 def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0) -> LimitDoor:
@@ -100,6 +115,87 @@ async def test_a_device_that_was_just_allocated_is_not_given_back_before_its_pod
         await door.synced.wait()
         await asyncio.sleep(0.1)
         assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
+async def test_a_pod_that_was_listed_once_gives_its_device_back_as_soon_as_it_is_no_longer(ledger: Ledger) -> None:
+    pods = Pods()
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    pods.held = {RESOURCE: ["GPU-1"]}
+    await door.take(RESOURCE, [device(1)])
+    async with running(door.run()):
+        await pods.asked_again()
+        pods.held = {}
+        await until_held(ledger)
+
+
+async def test_what_a_restarted_agent_has_learned_comes_back_as_soon_as_no_pod_has_it(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.held = {RESOURCE: ["GPU-1"]}
+    async with running(door_of(ledger, pods, admission_seconds=60.0).run()):
+        await until_held(ledger, "GPU-1")
+        await pods.asked_again()
+        pods.held = {}
+        await until_held(ledger)
+
+
+async def test_the_next_pod_of_a_device_keeps_it_although_the_last_one_was_listed(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.held = {RESOURCE: ["GPU-1"]}
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    await door.take(RESOURCE, [device(1)])
+    async with running(door.run()):
+        await pods.asked_again()
+        # The look that has just begun ends, and the next one is not due.
+        await asyncio.sleep(0.01)
+        await door.take(RESOURCE, [device(1)])
+        pods.held = {}
+        await pods.asked_again()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
+async def test_an_answer_that_was_asked_for_before_the_next_pod_came_says_nothing_of_it(ledger: Ledger) -> None:
+    """While the kubelet answers, the pod that it speaks of ends, and the next one gets its device."""
+    pods = Pods()
+    pods.held = {RESOURCE: ["GPU-1"]}
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    await door.take(RESOURCE, [device(1)])
+    async with running(door.run()):
+        await door.synced.wait()
+        pods.meanwhile = lambda: door.take(RESOURCE, [device(1)])
+        await pods.asked_again()
+        pods.meanwhile = None
+        pods.held = {}
+        await pods.asked_again()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
+async def test_a_pod_that_gets_a_device_while_another_is_given_back_keeps_it(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.held = {RESOURCE: ["GPU-1", "GPU-2"]}
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    await door.take(RESOURCE, [device(1), device(2)])
+
+    async def next_pod() -> None:
+        async for _ in ledger.grants.watch():
+            if len(left := ledger.grants_of(Door.LIMIT)) == 1:
+                await door.take(RESOURCE, [device(int(left[0].holds[0].device[-1]))])
+                return
+
+    async with running(next_pod()) as taken, running(door.run()):
+        await pods.asked_again()
+        pods.held = {}
+        await taken
+        await pods.asked_again()
+        assert len(ledger.held_gpus(Door.LIMIT)) == 1
+
+
+async def test_what_was_just_given_out_is_looked_at_before_the_next_look_is_due(ledger: Ledger) -> None:
+    pods = Pods()
+    door = LimitDoor(ledger=ledger, held=pods, gpu_of=lambda _, name: GpuUuid(name), every_seconds=3600.0)
+    async with running(door.run()):
+        await door.synced.wait()
+        await door.take(RESOURCE, [device(1)])
+        await pods.asked_again()
 
 
 async def test_a_restarted_agent_learns_from_the_kubelet_what_pods_hold(ledger: Ledger) -> None:

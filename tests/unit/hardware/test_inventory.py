@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.errors import DriverUnavailable, LibraryUnusable
 from node_agent.hardware import inventory as inventory_module
 from node_agent.hardware.inventory import InventoryKeeper, joined, unknown_facts, unreachable
 from node_agent.hardware.names import NameFile
@@ -399,11 +400,18 @@ def test_a_gpu_that_names_itself_is_not_taken_for_the_one_that_had_its_index() -
 def test_a_driver_that_cannot_be_asked_leaves_all_known_gpus_missing() -> None:
     before = after(Inventory(), scan_of("a", "b", "c"))
     before = after(before, scan_of("a", "c"))
-    gone = unreachable(before, "no driver")
+    gone = unreachable(before, DriverUnavailable("no driver"))
     assert (gone.gpus, gone.problem) == ((), "no driver")
     assert {gpu.uuid for gpu in gone.missing} == {"a", "b", "c"}
     assert {gpu.reason for gpu in gone.missing} == {"no driver"}
-    assert unreachable(gone, "no driver").same_content(gone)
+    assert unreachable(gone, DriverUnavailable("no driver")).same_content(gone)
+
+
+@pytest.mark.parametrize(("error", "library"), [(DriverUnavailable, False), (LibraryUnusable, True)])
+def test_a_library_that_does_not_fit_is_told_from_a_driver_that_is_not_there(
+    error: type[DriverUnavailable], library: bool
+) -> None:
+    assert unreachable(Inventory(), error("no")).without_library is library
 
 
 def test_only_what_is_unknown_is_said_to_be_unknown() -> None:

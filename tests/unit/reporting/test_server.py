@@ -15,6 +15,7 @@ from node_agent.errors import ConfigError
 from node_agent.kit.http_client import get, lines, post
 from node_agent.kit.tasks import running
 from node_agent.reporting.health import CauseStatus, HealthDocument
+from node_agent.reporting.parts import PartState, PartStatus
 from node_agent.reporting.server import StatusServer
 from node_agent.reporting.status import Status
 from tests.fakes.builders import uuid
@@ -81,6 +82,18 @@ async def test_an_agent_in_trouble_is_alive_and_says_what_hangs(server: Path, ag
 async def test_an_agent_in_trouble_is_not_ready_and_says_why(server: Path, agent: Agent) -> None:
     agent.now = TROUBLED
     assert await ask(server, "/readyz") == (503, "not ready\nthe driver hangs in nvmlInit for 7 s\nno CDI spec\n")
+
+
+async def test_a_probe_that_wants_more_is_told_how_each_part_stands(server: Path, agent: Agent) -> None:
+    parts = (
+        PartStatus(name="driver", state=PartState.FAILED, reason="DriverHangs", messages=("it hangs",)),
+        PartStatus(name="mps", state=PartState.DEGRADED, reason="DaemonsNotServing"),
+    )
+    agent.now = msgspec.structs.replace(READY, trouble=("it hangs",), parts=parts)
+    said = "[-]driver failed: DriverHangs\n[+]mps degraded: DaemonsNotServing\n"
+    assert await ask(server, "/readyz?verbose") == (503, f"not ready\nit hangs\n{said}")
+    agent.now = msgspec.structs.replace(READY, parts=parts[1:])
+    assert await ask(server, "/readyz?verbose=1") == (200, "ready\n[+]mps degraded: DaemonsNotServing\n")
 
 
 async def test_it_is_ready_again_as_soon_as_the_trouble_is_over(server: Path, agent: Agent) -> None:

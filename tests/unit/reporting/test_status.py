@@ -9,7 +9,9 @@ import pytest
 from node_agent.model.gpu import Gpu, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
-from node_agent.reporting.status import CdiStatus, ResourceStatus, ServiceStatus, Status, status
+from node_agent.reporting.parts import CdiStatus, ResourceStatus, ServiceStatus
+from node_agent.reporting.readiness import Facts, Readiness, advanced, parts_of
+from node_agent.reporting.status import Status, status
 from tests.fakes import builders
 
 XID = Cause(reason=Reason.XID, severity=Severity.WITHDRAWN, message="Xid 79", since=12.5, code=79)
@@ -31,10 +33,7 @@ def document(
     stalled: str | None = None,
 ) -> Status:
     """The document of a node where all is well, but for what is given."""
-    return status(
-        version="1.2.3",
-        node="node-a",
-        started=1000.0,
+    facts = Facts(
         inventory=inventory or builders.h200_node(),
         health=health or HealthReport(),
         resources=resources,
@@ -42,6 +41,8 @@ def document(
         services=services,
         stalled=stalled,
     )
+    readiness = advanced(Readiness(), parts_of(facts), 1000.0)
+    return status(facts, readiness, version="1.2.3", node="node-a", started=1000.0)
 
 
 def with_causes(gpu: Gpu, *causes: Cause) -> HealthReport:

@@ -8,7 +8,15 @@ from typing import Any
 import pynvml
 import pytest
 
-from node_agent.errors import CallTimedOut, DeviceLost, DriverUnavailable, HardwareError, InUse, NotSupported
+from node_agent.errors import (
+    CallTimedOut,
+    DeviceLost,
+    DriverUnavailable,
+    HardwareError,
+    InUse,
+    LibraryUnusable,
+    NotSupported,
+)
 from node_agent.hardware.nvml.session import Session
 from node_agent.hardware.nvml.translate import Answers, Calls, figure, text, translated
 from node_agent.hardware.simulated import SimulatedNode
@@ -16,8 +24,8 @@ from node_agent.hardware.simulated import SimulatedNode
 KINDS = {
     "UNINITIALIZED": DriverUnavailable,
     "DRIVER_NOT_LOADED": DriverUnavailable,
-    "LIBRARY_NOT_FOUND": DriverUnavailable,
-    "LIB_RM_VERSION_MISMATCH": DriverUnavailable,
+    "LIBRARY_NOT_FOUND": LibraryUnusable,
+    "LIB_RM_VERSION_MISMATCH": LibraryUnusable,
     "NOT_SUPPORTED": NotSupported,
     "FUNCTION_NOT_FOUND": NotSupported,
     "VGPU_ECC_NOT_SUPPORTED": NotSupported,

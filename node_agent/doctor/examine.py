@@ -1,0 +1,115 @@
+"""Makes all checks of one node, those first that others rest on."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from node_agent.agent.build import driver_roots, inventory_once
+from node_agent.cdi.nodes import Stat
+from node_agent.config.settings import Settings
+from node_agent.doctor import cdi, cluster, driver, gpus, kubelet, machine, owners, running
+from node_agent.doctor.finding import Examination, Finding
+from node_agent.doctor.place import Place
+from node_agent.errors import HardwareError, KubeletError
+from node_agent.hardware.nvml.provider import NvmlProvider
+from node_agent.health.findings import Finding as Wrong
+from node_agent.health.findings import findings as wrongs_of
+from node_agent.kit.http_client import get
+from node_agent.kubelet import podresources
+from node_agent.kubelet.podresources import allocatable_devices
+from node_agent.model.gpu import GpuUuid
+from node_agent.model.inventory import Inventory
+from node_agent.reporting.status import Status
+
+Check = Callable[[Place], Iterator[Finding]]
+
+_OF_DRIVER: tuple[Check, ...] = (
+    driver.module,
+    driver.bound,
+    driver.library,
+    driver.version,
+    driver.nodes,
+    driver.persistence,
+    gpus.present,
+)
+_OF_RUNTIME: tuple[Check, ...] = (gpus.mig, cdi.folder, cdi.spec, cdi.kinds, cdi.runtime, kubelet.sockets)
+_OF_OTHERS: tuple[Check, ...] = (
+    kubelet.registry,
+    owners.device_plugin,
+    owners.dra_driver,
+    owners.feature_discovery,
+    machine.state,
+    machine.inotify,
+)
+
+
+async def examine(settings: Settings, stat: Stat, socket: Path) -> Examination:
+    """Look at the node, and at the agent on ``socket`` if one runs there."""
+    status, why = await asyncio.to_thread(_status, socket)
+    inventory = await inventory_once(settings)
+    roots = driver_roots(settings)
+    place = Place(
+        settings=settings,
+        roots=roots,
+        stat=stat,
+        inventory=inventory,
+        status=status,
+        host=roots.driver,
+        proc=settings.paths.proc_root,
+    )
+    found = [finding async for finding in _findings(place, why)]
+    return Examination(node=settings.node_name, findings=tuple(found))
+
+
+async def _findings(place: Place, why: str) -> AsyncIterator[Finding]:
+    for finding in _all(_OF_DRIVER, place):
+        yield finding
+    wrongs = await _wrongs(place.settings, place.inventory)
+    for finding in (*gpus.health(place, wrongs), *gpus.fabric(place, wrongs), *_all(_OF_RUNTIME, place)):
+        yield finding
+    listed = await _listed(place)
+    of_agent = (*running.agent(place.status, why), *running.parts(place), *running.configuration(place))
+    for finding in (*of_agent, *kubelet.registration(place, listed), *_all(_OF_OTHERS, place)):
+        yield finding
+    for finding in (*machine.clock(), *machine.files()):
+        yield finding
+    async for finding in cluster.cluster(place.settings):
+        yield finding
+
+
+def _all(checks: Sequence[Check], place: Place) -> Iterator[Finding]:
+    for check in checks:
+        yield from check(place)
+
+
+def _status(socket: Path) -> tuple[Status | None, str]:
+    """What the running agent says, or why it says nothing."""
+    try:
+        code, body = get(socket, "/status")
+        return (msgspec.json.decode(body, type=Status), "") if code == 200 else (None, f"it answers {code}")
+    except (OSError, msgspec.DecodeError) as error:
+        return None, f"{socket}: {error}"
+
+
+async def _wrongs(settings: Settings, inventory: Inventory) -> gpus.Wrongs:
+    """One look at each GPU, as the health watch makes it."""
+    found: dict[GpuUuid, tuple[Wrong, ...] | str] = {}
+    if not inventory.gpus:
+        return {}
+    async with NvmlProvider(settings.paths.sysfs_root) as provider:
+        await provider.discovery.scan()
+        for gpu in inventory.gpus:
+            try:
+                found[gpu.uuid] = wrongs_of(await provider.readings.read(gpu.uuid))
+            except HardwareError as error:
+                found[gpu.uuid] = str(error)
+    return found
+
+
+async def _listed(place: Place) -> kubelet.Listed:
+    try:
+        return await allocatable_devices(place.kubelet / podresources.SOCKET)
+    except KubeletError as error:
+        return str(error)

@@ -1,0 +1,113 @@
+"""Other programs that do on this node what the agent does: two owners of one thing break a node."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from node_agent.doctor.finding import Finding, failed, ok, or_ok, warning
+from node_agent.doctor.place import Place, answers
+from node_agent.dra.names import DRIVER
+from node_agent.kube.resources import Object
+
+FEATURES = Path("etc/kubernetes/node-feature-discovery/features.d/gfd")
+# The names of the sockets of NVIDIA's device plugin: of whole GPUs, and of MIG devices under the mixed strategy.
+_DEVICE_PLUGIN = re.compile(r"nvidia-(gpu|mig-.*)\.sock")
+_OURS = re.compile(rf"{re.escape(DRIVER)}-[0-9a-f]{{8}}-reg\.sock")
+MANAGER = "gpu-node-agent"
+
+
+def device_plugin(place: Place) -> Iterator[Finding]:
+    """NVIDIA's device plugin: of two for one resource the kubelet takes whoever registered last."""
+    folder = place.kubelet / "device-plugins"
+    names = [path for path in _entries(folder) if _DEVICE_PLUGIN.fullmatch(path.name)]
+    live = [
+        failed("owners.device-plugin", "NVIDIA's device plugin serves here too", path, fix=_STOP_PLUGIN)
+        for path in names
+        if answers(path)
+    ]
+    yield from or_ok(live, "owners.device-plugin", "no other device plugin for NVIDIA's GPUs", folder)
+
+
+_STOP_PLUGIN = "remove nvidia-device-plugin from this node (GPU Operator: devicePlugin.enabled=false), or this agent"
+
+
+def dra_driver(place: Place) -> Iterator[Finding]:
+    """Another DRA driver of the same name: each would undo the other's slices."""
+    folder = place.kubelet / "plugins_registry"
+    others = [
+        path
+        for path in _entries(folder)
+        if path.name.startswith(DRIVER) and path.name.endswith("reg.sock") and not _OURS.fullmatch(path.name)
+    ]
+    live = [
+        failed("owners.dra-driver", f"another driver announces itself as {DRIVER}", path, fix=_STOP_DRIVER)
+        for path in others
+        if answers(path)
+    ]
+    yield from or_ok(live, "owners.dra-driver", f"no other DRA driver {DRIVER}", folder)
+
+
+_STOP_DRIVER = "remove NVIDIA's DRA driver from this node, or set agent.frontDoors.dra to false"
+
+
+def _entries(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from sorted(folder.iterdir())
+
+
+def feature_discovery(place: Place) -> Iterator[Finding]:
+    """GPU Feature Discovery, whose labels have the agent's names."""
+    path = place.host / FEATURES
+    if path.exists():
+        fix = "remove gpu-feature-discovery from this node where the agent is to write the labels"
+        yield warning("owners.labels", "GPU Feature Discovery has written its labels here", path, fix=fix)
+    else:
+        yield ok("owners.labels", "no labels of GPU Feature Discovery in a file", path)
+
+
+def slices(found: list[Object]) -> Iterator[Finding]:
+    """Slices of the driver for this node that somebody else has written."""
+    others = sorted(
+        {
+            f"{item['metadata']['name']} by {entry.get('manager')}"
+            for item in found
+            for entry in item["metadata"].get("managedFields") or ()
+            if entry.get("manager") != MANAGER
+        }
+    )
+    lines = [
+        failed("owners.slices", f"somebody else writes slices of {DRIVER}: {one}", fix=_STOP_DRIVER) for one in others
+    ]
+    yield from or_ok(lines, "owners.slices", f"{len(found)} slices of {DRIVER} for this node, all of them the agent's")
+
+
+def node_labels(node: Object) -> Iterator[Finding]:
+    """What the Node's labels say of others that were told to work here."""
+    labels = node["metadata"].get("labels") or {}
+    found = [
+        warning("owners.operator", f"the GPU Operator is told to run {what} on this node", f"label {key}=true", fix=fix)
+        for key, (what, fix) in _DEPLOYED.items()
+        if labels.get(key) == "true"
+    ]
+    if labels.get("gpu") == "on":
+        fix = "take the label gpu=on from the node, or the agent: both would serve nvidia.com/gpu"
+        found.append(warning("owners.operator", "HAMi's device plugin is told to serve here", "label gpu=on", fix=fix))
+    yield from or_ok(found, "owners.operator", "nobody else is told by labels to serve the GPUs of this node")
+
+
+_DEPLOYED = {
+    "nvidia.com/gpu.deploy.device-plugin": (
+        "NVIDIA's device plugin",
+        "set devicePlugin.enabled=false there",
+    ),
+    "nvidia.com/gpu.deploy.gpu-feature-discovery": ("GPU Feature Discovery", "set gfd.enabled=false there"),
+    "nvidia.com/gpu.deploy.dcgm-exporter": ("DCGM exporter", "set dcgmExporter.enabled=false there"),
+    "nvidia.com/gpu.deploy.mig-manager": (
+        "MIG manager",
+        "set migManager.enabled=false there, where the agent cuts GPUs",
+    ),
+    "nvidia.com/gpu.deploy.dra-driver": (
+        "NVIDIA's DRA driver",
+        "switch draDriver off there, or set agent.frontDoors.dra to false",
+    ),
+}
