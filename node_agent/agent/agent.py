@@ -113,6 +113,11 @@ class Agent:
             trouble=published.trouble,
         )
 
+    def offered(self) -> dict[str, dict[str, int | None]]:
+        """The NUMA node of each device that is offered by limits, by resource and id, whatever its health."""
+        offers = [plugin.offer.value for plugin in self.plugins.values()]
+        return {one.resource: {each.id: each.numa_node for each in one.devices if not each.gone} for one in offers}
+
     def _config(self) -> ConfigStatus | None:
         if self.reloader is None:
             return None

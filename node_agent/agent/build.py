@@ -127,6 +127,8 @@ def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]
             health=agent.board.report,
             view=agent.health,
             news=news,
+            grants=agent.ledger.grants,
+            offered=agent.offered,
             reports=agent.reports,
         )
     )

@@ -1,21 +1,23 @@
 """Puts together what tells Kubernetes of the node and its GPUs' health, for ``build``."""
 
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Protocol
 
 from node_agent.agent.access import access_of
 from node_agent.agent.label_place import ONLINE, label_place
 from node_agent.agent.live import Live
+from node_agent.agent.node_topology import topology_writer
 from node_agent.agent.reload import ConfigState
 from node_agent.agent.supervisor import Run
+from node_agent.allocation.grants import Grant
 from node_agent.config.settings import Settings
 from node_agent.errors import KubeAccessError
-from node_agent.hardware.machine import machine_of
+from node_agent.hardware.machine import Machine, machine_of
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.kit.alone import alone
 from node_agent.kit.latest import Latest
@@ -30,6 +32,7 @@ from node_agent.reporting.label_writer import LabelWriter
 from node_agent.reporting.labels import labels
 from node_agent.reporting.node_events import LONGEST_NOTE, Notice
 from node_agent.reporting.node_reporter import ConditionWriter, EventWriter, NodeReporter, Reports, Writer
+from node_agent.reporting.topology_object import Devices
 
 # Nobody waits for what is told, and the reporter has pauses of its own.
 PATIENCE = Patience(attempt=10.0, budget=10.0)
@@ -56,6 +59,8 @@ class Told:
     health: Latest[HealthReport]
     view: HealthView
     news: Sequence[News]
+    grants: Latest[Mapping[str, Grant]]
+    offered: Callable[[], Devices]
     reports: Reports
 
 
@@ -72,6 +77,7 @@ async def node_reports(told: Told) -> AsyncIterator[Mapping[str, Run]]:
 
         async def run() -> None:
             more: list[Latest[Any]] = [told.live.selection, *(one.source for one in told.news)]
+            more += [told.grants] if settings.node_topology else []
             # Of two agents one tells: both would find the same news.
             async with alone(settings.paths.state_dir / "node-reports.lock"):
                 await NodeReporter(told.view, writers, more=more, reports=told.reports).run()
@@ -81,12 +87,13 @@ async def node_reports(told: Told) -> AsyncIterator[Mapping[str, Run]]:
 
 def _access(settings: Settings) -> Access | None:
     """The way to the API server, where something is to be told there and there is one."""
-    if not (settings.node_condition or settings.node_events or settings.labels.writer in ONLINE):
+    asked = (settings.node_condition, settings.node_events, settings.node_topology, settings.labels.writer in ONLINE)
+    if not any(asked):
         return None
     try:
         return access_of(settings)
     except KubeAccessError as error:
-        log.info("nothing is told of the node's health", reason=error)
+        log.info("nothing is told of the node", reason=error)
         return None
 
 
@@ -102,21 +109,36 @@ def _writers(told: Told, client: KubeClient | None, namespace: str) -> list[Writ
 
         writers.append(EventWriter(client, settings.node_name, time.time(), others))
     if (place := label_place(settings, client, namespace)) is not None:
-        labels = settings.labels
-        wanted = partial(_labels, told)
-        writers.append(LabelWriter(place, wanted, take_over=labels.take_over, stamped=labels.stamped))
+        chosen = settings.labels
+        writers.append(LabelWriter(place, _labels(told), take_over=chosen.take_over, stamped=chosen.stamped))
+    if settings.node_topology and client is not None:
+        writers.append(topology_writer(settings, client, told.offered, partial(_signs, told)))
     return writers
 
 
-def _labels(told: Told) -> Mapping[str, str] | None:
-    settings, inventory = told.live.settings.value, told.inventory.value
+def _signs(told: Told) -> tuple[Any, ...]:
+    """What differs when pods may have got or lost devices."""
+    return told.inventory.value.generation, told.health.value, told.grants.value
+
+
+def _labels(told: Told) -> Callable[[], Mapping[str, str] | None]:
+    settings = told.live.settings.value
     sysfs = Sysfs(root=settings.paths.sysfs_root)
-    return labels(
-        inventory,
-        shares=told.live.selection.value.shares(inventory).gpus,
-        machine=machine_of(sysfs, inventory.gpus, settings.labels.machine_file),
-        health=told.health.value,
-    )
+
+    @lru_cache(maxsize=1)
+    def machine(_generation: int) -> Machine:
+        return machine_of(sysfs, told.inventory.value.gpus, settings.labels.machine_file)
+
+    def wanted() -> Mapping[str, str] | None:
+        inventory = told.inventory.value
+        return labels(
+            inventory,
+            shares=told.live.selection.value.shares(inventory).gpus,
+            machine=machine(inventory.generation),
+            health=told.health.value,
+        )
+
+    return wanted
 
 
 class ConfigNews:

@@ -44,6 +44,8 @@ AFTER_RESTART: Mapping[str, str] = {
     "dra_metadata": "agent.dra.metadata",
     "node_condition": "agent.nodeReports.condition",
     "node_events": "agent.nodeReports.events",
+    "node_topology": "agent.nodeReports.topology",
+    "kubelet_config": "agent.nodeReports.kubeletConfig",
     "labels": "agent.labels",
     "mps_root": "flags.mpsRoot",
     "paths": "agent.paths",

@@ -293,10 +293,15 @@ class AgentMig(Section, frozen=True, kw_only=True):
 
 
 class AgentNodeReports(Section, frozen=True, kw_only=True):
-    """``agent.nodeReports``: what is told of the GPUs' health on the Node, where the agent can reach the API server."""
+    """``agent.nodeReports``: what is told of the node, where the agent can reach the API server.
+
+    ``topology`` keeps a NodeResourceTopology; how the kubelet aligns is read from its file ``kubeletConfig``.
+    """
 
     condition: bool = True
     events: bool = True
+    topology: bool = False
+    kubelet_config: Place = "/var/lib/kubelet/config.yaml"
 
 
 class AgentLabels(Section, frozen=True, kw_only=True):

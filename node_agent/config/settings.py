@@ -163,6 +163,8 @@ class Settings:
     node_events: bool = True
     metrics_names: Literal["legacy", "current"] = "legacy"
     metrics_per_share: bool = False
+    node_topology: bool = False
+    kubelet_config: Path = Path("/var/lib/kubelet/config.yaml")
     mps_root: Path | None = None
     labels: Labels = field(default_factory=Labels)
     sharing: Sharing = field(default_factory=Sharing)
@@ -205,6 +207,8 @@ def settings(file: File) -> Settings:
         node_events=agent.node_reports.events,
         metrics_names=agent.metrics.names,
         metrics_per_share=agent.metrics.per_share,
+        node_topology=agent.node_reports.topology,
+        kubelet_config=Path(agent.node_reports.kubelet_config),
         mps_root=Path(flags.mps_root) if flags.mps_root else None,
         labels=_labels(file),
         sharing=_sharing(file),

@@ -72,3 +72,10 @@ RESOURCE_CLAIMS = Resource(plural="resourceclaims", kind="ResourceClaim", group=
 DEVICE_CLASSES = Resource(plural="deviceclasses", kind="DeviceClass", group=RESOURCE_GROUP, namespaced=False)
 DEVICE_TAINT_RULES = Resource(plural="devicetaintrules", kind="DeviceTaintRule", group=RESOURCE_GROUP, namespaced=False)
 NODE_FEATURES = Resource(plural="nodefeatures", kind="NodeFeature", group="nfd.k8s-sigs.io", version="v1alpha1")
+NODE_TOPOLOGIES = Resource(
+    plural="noderesourcetopologies",
+    kind="NodeResourceTopology",
+    group="topology.node.k8s.io",
+    version="v1alpha2",
+    namespaced=False,
+)

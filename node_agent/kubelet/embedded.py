@@ -245,14 +245,18 @@ class Lister(lister_rpc.PodResourcesListerServicer):
     async def List(
         self, request: lister_wire.ListPodResourcesRequest, context: Any
     ) -> lister_wire.ListPodResourcesResponse:
-        pods = [_pod_resources(pod, resource, ids) for pod, (resource, ids) in self._kubelet.held.items()]
+        pods = [
+            _pod_resources(pod, _devices(resource, ids, self._kubelet.view(resource)))
+            for pod, (resource, ids) in self._kubelet.held.items()
+        ]
         return lister_wire.ListPodResourcesResponse(pod_resources=pods)
 
     async def GetAllocatableResources(
         self, request: lister_wire.AllocatableResourcesRequest, context: Any
     ) -> lister_wire.AllocatableResourcesResponse:
-        devices = [_devices(resource, view.healthy) for resource, view in self._kubelet.resources.value.items()]
-        return lister_wire.AllocatableResourcesResponse(devices=devices)
+        views = self._kubelet.resources.value
+        devices = [_devices(resource, view.healthy, view) for resource, view in views.items()]
+        return lister_wire.AllocatableResourcesResponse(devices=[one for of in devices for one in of])
 
     async def Get(
         self, request: lister_wire.GetPodResourcesRequest, context: Any
@@ -261,10 +265,22 @@ class Lister(lister_rpc.PodResourcesListerServicer):
         raise AssertionError
 
 
-def _pod_resources(pod: str, resource: str, ids: frozenset[str]) -> lister_wire.PodResources:
-    container = lister_wire.ContainerResources(name="main", devices=[_devices(resource, ids)])
+def _pod_resources(pod: str, devices: list[lister_wire.ContainerDevices]) -> lister_wire.PodResources:
+    container = lister_wire.ContainerResources(name="main", devices=devices)
     return lister_wire.PodResources(name=pod, namespace="default", containers=[container])
 
 
-def _devices(resource: str, ids: frozenset[str]) -> lister_wire.ContainerDevices:
-    return lister_wire.ContainerDevices(resource_name=resource, device_ids=sorted(ids))
+def _devices(resource: str, ids: frozenset[str], view: ResourceView) -> list[lister_wire.ContainerDevices]:
+    """Those of one NUMA node together, as the kubelet tells them."""
+    by_nodes: dict[tuple[int, ...], list[str]] = {}
+    for name in sorted(ids):
+        nodes = view.devices[name].topology.nodes if name in view.devices else ()
+        by_nodes.setdefault(tuple(node.ID for node in nodes), []).append(name)
+    return [
+        lister_wire.ContainerDevices(
+            resource_name=resource,
+            device_ids=names,
+            topology=lister_wire.TopologyInfo(nodes=[lister_wire.NUMANode(ID=node) for node in nodes]),
+        )
+        for nodes, names in by_nodes.items()
+    ]

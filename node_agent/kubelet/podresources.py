@@ -53,21 +53,22 @@ class PodDevices:
         Raises:
             KubeletError: nobody answers, or too many ask.
         """
-        async with _lister(self._socket, "who holds what") as lister:
-            answer = await lister.List(wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
+        async with lister(self._socket, "who holds what") as asked:
+            answer = await asked.List(wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
         self.last.set(tuple(dict.fromkeys(_pod_devices(answer))))
         return _by_resource((one.of, (one.device,)) for one in self.last.value if not one.claim)
 
 
 async def allocatable_devices(socket: Path) -> dict[str, frozenset[str]]:
     """The ids of the devices that pods could have if no pod held any, by resource; otherwise as ``held``."""
-    async with _lister(socket, "what it can give out") as lister:
-        answer = await lister.GetAllocatableResources(wire.AllocatableResourcesRequest(), timeout=TIMEOUT_SECONDS)
+    async with lister(socket, "what it can give out") as asked:
+        answer = await asked.GetAllocatableResources(wire.AllocatableResourcesRequest(), timeout=TIMEOUT_SECONDS)
     return _by_resource((entry.resource_name, entry.device_ids) for entry in answer.devices)
 
 
 @asynccontextmanager
-async def _lister(socket: Path, what: str) -> AsyncIterator[rpc.PodResourcesListerStub]:
+async def lister(socket: Path, what: str) -> AsyncIterator[rpc.PodResourcesListerStub]:
+    """The kubelet's side of the API. Raises KubeletError where it does not tell ``what`` is asked."""
     options = [("grpc.max_receive_message_length", RECEIVE_LIMIT)]
     async with aio.insecure_channel(f"unix:{socket}", options=options) as channel:
         try:

@@ -130,8 +130,7 @@ def reported(node: RealNode, name: str) -> str:
 def test_the_policy_holds_the_agent_to_its_own_labels(labelled: RealNode) -> None:
     start(labelled, labels={"writer": "node"})
     await_labels(labelled, expected())
-    identity = labelled.api.get("Pod", "identity-agent", NAMESPACE)
-    own = Api(labelled.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity))
+    own = Api(labelled.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=_identity(labelled, "agent")))
     for change in (
         {"metadata": {"labels": {OTHERS: "7"}}},
         {"metadata": {"labels": {"kubernetes.io/hostname": None}}},
@@ -178,6 +177,20 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
     agent.stop()
     start(node, labels={"writer": "node-feature"}, name="second")
     wait_until("the count is ours", lambda: _feature(node)["spec"]["labels"].get(COUNT) == "8", timeout=20)
+
+    own = Api(node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=_identity(node, "second")))
+    head = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature"}
+    for name, of in (("gpu-node-agent-another", "another"), (f"gpu-node-agent-{node.name}", "another")):
+        metadata = {"name": name, "labels": {"nfd.node.kubernetes.io/node-name": of}}
+        with pytest.raises(ApiError, match=r"must not touch the nodefeatures|are those of its own node"):
+            path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures/{name}?fieldManager=x"
+            body = head | {"metadata": metadata, "spec": gfd["spec"]}
+            own.request("PATCH", path, body, content_type="application/apply-patch+yaml")
+
+
+def _identity(node: RealNode, agent: str) -> Object:
+    """The pod to which the agent's token is bound."""
+    return node.api.get("Pod", f"identity-{agent}", NAMESPACE)
 
 
 def _feature(node: RealNode) -> Object:

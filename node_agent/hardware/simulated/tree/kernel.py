@@ -30,6 +30,9 @@ CONFIG_MINOR, MONITOR_MINOR, FIRST_INSTANCE_MINOR = 1, 2, 3
 MOST_GPUS, INSTANCES, COMPUTE_INSTANCES = 32, 15, 8
 ROOT_ONLY, EVERYBODY = 0o400, 0o444
 
+# Of each CPU node; the profiles have no word for it.
+NODE_MEMORY_KIB = 256 << 20
+
 Entries = Iterator[tuple[str, Entry]]
 
 
@@ -63,10 +66,14 @@ def _text(content: object) -> File:
 
 
 def _cpu_nodes(profile: NodeProfile) -> Entries:
-    """CPU nodes with their CPUs; nodes made of GPU memory have none."""
+    """CPU nodes with their CPUs, memory and distances; nodes made of GPU memory have no CPUs."""
     memory = {place.memory_numa: "" for place in profile.gpus if place.memory_numa is not None}
-    for number, cpus in sorted({**memory, **profile.numa}.items()):
-        yield f"sys/devices/system/node/node{number}/cpulist", _text(cpus)
+    nodes = {**memory, **profile.numa}
+    for number, cpus in sorted(nodes.items()):
+        folder = f"sys/devices/system/node/node{number}"
+        yield f"{folder}/cpulist", _text(cpus)
+        yield f"{folder}/meminfo", _text(f"Node {number} MemTotal:       {NODE_MEMORY_KIB} kB")
+        yield f"{folder}/distance", _text(" ".join("10" if to == number else "21" for to in sorted(nodes)))
 
 
 def _pci_path(place: GpuPlace) -> str:
