@@ -183,7 +183,7 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
     for name, of in (("gpu-node-agent-another", "another"), (f"gpu-node-agent-{node.name}", "another")):
         metadata = {"name": name, "labels": {"nfd.node.kubernetes.io/node-name": of}}
         with pytest.raises(ApiError, match=r"must not touch the nodefeatures|are those of its own node"):
-            path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures/{name}?fieldManager=x"
+            path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures/{name}?fieldManager=x&force=true"
             body = head | {"metadata": metadata, "spec": gfd["spec"]}
             own.request("PATCH", path, body, content_type="application/apply-patch+yaml")
 
