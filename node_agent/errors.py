@@ -28,6 +28,7 @@ NodeAgentError
 ├── CdiError                  CDI specs cannot be made
 │   ├── DriverFilesMissing    no driver libraries under the driver root
 │   ├── DriverFilesUnknown    the driver's files were not looked at yet; they will be
+│   ├── PartitionGone         a partition that a container is to get does not lie on its GPU
 │   └── InvalidSpec           a spec does not follow the CDI format
 ├── KubeletError              the kubelet did not do what was asked
 │   └── RegistrationRefused   it answered, and said no
@@ -161,6 +162,10 @@ class DriverFilesMissing(CdiError):
 
 class DriverFilesUnknown(CdiError):
     """The driver's files were not looked at yet; it passes once they were."""
+
+
+class PartitionGone(CdiError):
+    """A partition that a container is to get does not lie on its GPU, or not any more; the message names it."""
 
 
 class InvalidSpec(CdiError):

@@ -102,7 +102,7 @@ async def built(
         agent = _assemble(ground)
         agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
-            driver = await opened.enter_async_context(dra_driver(access, _surroundings(settings, agent, files)))
+            driver = await opened.enter_async_context(dra_driver(access, _surroundings(ground, agent)))
             agent.claims.set(driver)
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
@@ -134,7 +134,8 @@ def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]
     )
 
 
-def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings:
+def _surroundings(ground: Ground, agent: Agent) -> Surroundings:
+    settings = ground.live.settings.value
     roots = driver_roots(settings)
     return Surroundings(
         settings=settings,
@@ -142,9 +143,12 @@ def _surroundings(settings: Settings, agent: Agent, files: Lane) -> Surroundings
         inventory=agent.keeper.inventory,
         health=agent.board.report,
         edits=agent.publisher.edits,
+        edits_of=agent.publisher.edits_of,
+        partitioning=ground.provider.partitioning,
+        rescan=agent.keeper.rescan,
         ledger=agent.ledger,
         limits=agent.limits,
-        files=files,
+        files=ground.files,
         mps=agent.mps,
         served=agent.served,
         mps_available=lambda: find_control(roots) is not None,

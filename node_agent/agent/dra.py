@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,12 +10,14 @@ from functools import partial
 from node_agent.agent.access import access_of
 from node_agent.agent.mps import forget_gone_claims
 from node_agent.agent.supervisor import Run
+from node_agent.allocation.conflicts import held_places
+from node_agent.allocation.grants import Door
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
 from node_agent.allocation.steps import Step, Steps
 from node_agent.allocation.upkeep import Upkeep
-from node_agent.cdi.edits import NodeEdits
+from node_agent.cdi.edits import ContainerEdits, NodeEdits
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.holding import LimitDoor
@@ -23,9 +25,13 @@ from node_agent.dra.claim_source import WatchedClaims, of_node
 from node_agent.dra.health import HealthFeed
 from node_agent.dra.metadata import Attributes
 from node_agent.dra.metadata_step import MetadataStep
+from node_agent.dra.mig_cutter import Cutter
+from node_agent.dra.mig_step import MigStep
+from node_agent.dra.mig_sweep import MigSweep
 from node_agent.dra.mps_step import MpsStep
 from node_agent.dra.names import DRIVER
 from node_agent.dra.operations import ClaimOperations
+from node_agent.dra.partitions import LivePartitions
 from node_agent.dra.pool import PoolKeeper
 from node_agent.dra.publisher import SlicePublisher
 from node_agent.dra.server import DraServer
@@ -35,6 +41,7 @@ from node_agent.dra.status_writer import StatusWriter
 from node_agent.dra.time_slice_step import TimeSliceStep
 from node_agent.dra.withheld import Withholder
 from node_agent.errors import KubeAccessError, NodeAgentError, PoolUnknown
+from node_agent.hardware.provider import Partitioning
 from node_agent.kit.alone import alone
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
@@ -45,9 +52,10 @@ from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_CLAIMS
 from node_agent.model.claim import Claim
 from node_agent.model.device import PublishedDevice
-from node_agent.model.gpu import GpuUuid
+from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Partition, Place
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
 
@@ -66,6 +74,9 @@ class Surroundings:
     inventory: Latest[Inventory]
     health: Latest[HealthReport]
     edits: Latest[NodeEdits | None]
+    edits_of: Callable[[Partition], Awaitable[ContainerEdits]]
+    partitioning: Partitioning
+    rescan: Callable[[], None]
     ledger: Ledger
     limits: LimitDoor
     files: Lane
@@ -107,13 +118,19 @@ class DraDriver:
 async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraDriver]:
     """The driver, with its connections; they end with the block."""
     settings = around.settings
-    withholder = Withholder(around.ledger.grants, around.served)
-    pool = _pool(around, withholder.gpus)
+    cutting = _cutting(around)
+    withholder = Withholder(around.ledger.grants, around.served, cutting.sweep.strays)
+    pool = _pool(around, withholder.places)
     async with KubeClient(access) as client:
         mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))
-        specs = ClaimSpecs(writer=SpecWriter(settings.paths.cdi_dir), lane=around.files, edits=around.edits)
-        sharers = _sharers(around, pool)
-        steps = Steps(around.ledger, _steps(around, pool, sharers))
+        specs = ClaimSpecs(
+            writer=SpecWriter(settings.paths.cdi_dir),
+            lane=around.files,
+            edits=around.edits,
+            partition=cutting.live.edits_at,
+        )
+        sharers = _sharers(around, pool, cutting.live)
+        steps = Steps(around.ledger, [cutting.step, *_steps(around, pool, sharers, cutting.live)])
         async with Preparer(driver=DRIVER, ledger=around.ledger, specs=specs, steps=steps) as preparer:
             upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
             claims = WatchedClaims(client, mirror)
@@ -124,6 +141,7 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
                     **driver.services,
                     "claims": mirror.run,
                     "dra withheld": lambda: withholder.run(pool.pool),
+                    "mig sweep": cutting.sweep.run,
                     "claim upkeep": upkeep.run,
                     "claim reconciliation": lambda: _reconcile(around.ledger, claims, upkeep, pool, sharers),
                     "mps of gone claims": lambda: forget_gone_claims(around.mps, around.ledger),
@@ -131,19 +149,51 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
             )
 
 
-def _pool(around: Surroundings, withheld: Latest[Mapping[GpuUuid, str]]) -> PoolKeeper:
+@dataclass(frozen=True, kw_only=True)
+class Cutting:
+    """What cuts GPUs for claims."""
+
+    step: MigStep
+    sweep: MigSweep
+    live: LivePartitions
+
+
+def _cutting(around: Surroundings) -> Cutting:
+    grants, inventory = around.ledger.grants, around.inventory
+    cutter = Cutter(
+        around.partitioning,
+        held=lambda: held_places(Door.CLAIM, grants.value.values()),
+        sweeps=lambda: around.live.value.mig_sweep,
+        changed=around.rescan,
+    )
+    live = LivePartitions(
+        inventory=inventory, edits=around.edits, partitioning=around.partitioning, edits_of=around.edits_of
+    )
+
+    def on_demand(gpu: Gpu) -> bool:
+        return around.pool_settings.value.on_demand(gpu)
+
+    return Cutting(
+        step=MigStep(cutter=cutter, live=live, inventory=inventory, on_demand=on_demand),
+        sweep=MigSweep(cutter=cutter, ledger=around.ledger, inventory=inventory, on_demand=on_demand),
+        live=live,
+    )
+
+
+def _pool(around: Surroundings, withheld: Latest[frozenset[Place]]) -> PoolKeeper:
     return PoolKeeper(
         inventory=around.inventory, health=around.health, withheld=withheld, settings=around.pool_settings
     )
 
 
-def _sharers(around: Surroundings, pool: PoolKeeper) -> Sharers:
+def _sharers(around: Surroundings, pool: PoolKeeper, live: LivePartitions) -> Sharers:
     return Sharers(
         driver=DRIVER,
         published=lambda: _published(pool),
         gpus=lambda: around.inventory.value.by_uuid,
         available=around.mps_available,
         enforcement=lambda: around.live.value.dra_enforce_limits,
+        partition=live.known,
     )
 
 
@@ -160,7 +210,7 @@ def _known(pool: PoolKeeper, inventory: Inventory) -> dict[str, PublishedDevice]
     return _published(pool)
 
 
-def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers) -> list[Step]:
+def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers, live: LivePartitions) -> list[Step]:
     inventory = around.inventory
     sharing: list[Step] = [
         TimeSliceStep(slices=around.slices, grants=around.ledger.grants),
@@ -170,9 +220,14 @@ def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers) -> list[Ste
         return sharing
 
     def attributes() -> dict[str, Attributes]:
+        """As published, and the UUIDs of partitions that were made for claims."""
         found = pool.pool.value
         slices = found.slices if found is not None else ()
-        return {one["name"]: one["attributes"] for part in slices for one in part.content.get("devices", ())}
+        told = {one["name"]: one["attributes"] for part in slices for one in part.content.get("devices", ())}
+        for name, device in _published(pool).items():
+            if device.part is not None and (made := live.known(device.places[0])) is not None:
+                told[name] = {**told[name], "uuid": {"string": made.uuid}}
+        return told
 
     folder = around.settings.paths.kubelet_dir / "plugins" / DRIVER
     return [*sharing, MetadataStep(folder=folder, attributes=attributes, lane=around.files)]
@@ -200,7 +255,9 @@ def _assembled(
         folder=settings.paths.kubelet_dir / "plugins" / DRIVER,
         registry=settings.paths.kubelet_dir / "plugins_registry",
         operations=operations,
-        feed=lambda: HealthFeed(pool=settings.node_name, report=around.health, published=published),
+        feed=lambda: HealthFeed(
+            pool=settings.node_name, report=around.health, inventory=around.inventory, published=published
+        ),
     )
     status = StatusWriter(
         client=client,

@@ -59,7 +59,7 @@ def selection_of(settings: Settings) -> Selection:
 
 
 def pool_of(settings: Settings) -> PoolSettings:
-    selection, shareable = selection_of(settings), settings.shareable
+    selection = selection_of(settings)
 
     def offered(inventory: Inventory) -> set[GpuUuid]:
         """No claim can have a GPU that only clients of an MPS daemon can open."""
@@ -70,5 +70,6 @@ def pool_of(settings: Settings) -> PoolSettings:
     return PoolSettings(
         groups=settings.dra_groups,
         offered=offered,
-        shares=lambda gpu: named(shareable, gpu),
+        shares=lambda gpu: named(settings.shareable, gpu),
+        on_demand=lambda gpu: named(settings.mig_on_demand, gpu),
     )

@@ -7,15 +7,12 @@ from node_agent.config.settings import Settings
 from node_agent.errors import HardwareError, NotSupported
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.provider import Partitioning
-from node_agent.model.gpu import ComputeCapability, DeviceName, Gpu
+from node_agent.model.gpu import DeviceName, Gpu
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import PartitionProfile
 from node_agent.partition.defragment import CutGpu
 from node_agent.partition.layout import rules_of
 from node_agent.partition.plan import State
-
-# The first that changes its MIG mode without a reset.
-_HOPPER = ComputeCapability(major=9, minor=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,5 +50,4 @@ async def _cut(partitioning: Partitioning, gpu: Gpu) -> CutGpu:
         lying=tuple(instance.piece for instance in lying),
         in_use=frozenset(instance.piece for instance in lying if instance.busy),
     )
-    resetless = gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
-    return CutGpu(name=gpu.name, rules=rules_of(profiles), state=state, resetless=resetless)
+    return CutGpu(name=gpu.name, rules=rules_of(profiles), state=state, resetless=gpu.resetless)

@@ -23,7 +23,7 @@ from node_agent.allocation.grants import Grant, State
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.specs import ClaimSpecs, cdi_ids
 from node_agent.allocation.steps import Steps
-from node_agent.errors import AllocationError, NodeAgentError
+from node_agent.errors import AllocationError, NodeAgentError, PartitionGone
 from node_agent.kit.logs import Log
 from node_agent.model.claim import Claim, ClaimUid
 
@@ -119,11 +119,18 @@ class Preparer:
             if not known.same_hardware(wanted):
                 await self._undo(known)
                 return await self._prepare_first(claim, wanted)
-            if known.state is State.PREPARED:
-                # The ledger alone is not enough for a yes: the runtime has to find the spec.
-                await self._write_spec(known)
+            if known.state is State.PREPARED and await self._is_there(known):
                 return known
             return await self._prepare_again(claim, known)
+
+    async def _is_there(self, known: Grant) -> bool:
+        """Whether what was prepared still is: the ledger alone is not enough for a yes, the runtime has to find it."""
+        try:
+            await self._write_spec(known)
+        except PartitionGone as error:
+            log.warning("claim is prepared again", claim=known.holder.name, reason=error)
+            return False
+        return True
 
     async def _prepare_first(self, claim: Claim, wanted: Grant) -> Grant:
         grant = await self._ledger.reserve(wanted, durable=False)

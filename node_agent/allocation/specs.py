@@ -4,7 +4,7 @@ The spec is made from the claim's grant and from the node's edits of this moment
 driver.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import lru_cache, partial
 
 from node_agent.allocation.grants import Hold
@@ -18,8 +18,11 @@ from node_agent.errors import CdiError, DriverFilesUnknown
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.model.claim import ClaimUid
+from node_agent.model.partition import Place
 
 KIND = f"{VENDOR}/claim"
+
+PartitionEdits = Callable[[Place], Awaitable[ContainerEdits]]
 
 
 def device_name(uid: ClaimUid, hold: Hold) -> str:
@@ -33,27 +36,43 @@ def cdi_ids(uid: ClaimUid, hold: Hold) -> tuple[str, ...]:
 
 
 class ClaimSpecs:
-    """Writes and removes the specs of claims, on ``lane``; ``edits`` is None as long as the node's are not known."""
+    """Writes and removes the specs of claims, on ``lane``; ``edits`` is None as long as the node's are not known.
 
-    def __init__(self, *, writer: SpecWriter, lane: Lane, edits: Latest[NodeEdits | None]) -> None:
+    ``partition`` tells what a container needs for the partition at a place; it raises PartitionGone and CdiError.
+    """
+
+    def __init__(
+        self, *, writer: SpecWriter, lane: Lane, edits: Latest[NodeEdits | None], partition: PartitionEdits
+    ) -> None:
         self._writer = writer
         self._lane = lane
+        self._partition = partition
         self.edits = edits
 
     async def write(self, uid: ClaimUid, holds: Mapping[Hold, Iterable[ContainerEdits]]) -> bool:
         """Write the spec of a claim's holds, each with what it needs beside its GPUs, unless it is there already.
 
-        True where it was not there, or another one. Raises CdiError where a GPU cannot be given to containers now, or
-        the spec cannot be written.
+        True where it was not there, or another one. Raises PartitionGone where a partition is not there, CdiError where
+        a GPU cannot be given to containers now, or the spec cannot be written.
         """
         edits = self.edits.value
         if edits is None:
             raise DriverFilesUnknown(
                 "what a container needs to use a GPU is not known yet: the driver's files were not looked at"
             )
-        devices = {device_name(uid, hold): _device(edits, hold, more) for hold, more in holds.items()}
+        devices = {device_name(uid, hold): merge(*await self._hardware(edits, hold), *holds[hold]) for hold in holds}
         write = partial(self._write, uid, devices, edits.common)
         return await self._lane.run("write the CDI spec of a claim", write)
+
+    async def _hardware(self, edits: NodeEdits, hold: Hold) -> list[ContainerEdits]:
+        """What a hold's GPUs, or its part of one, need. Nothing of the GPU is in there that is not the part's."""
+        if lacking := [gpu for gpu in hold.gpus if gpu not in edits.gpus]:
+            raise CdiError(
+                f"{hold.device}: {lacking[0]} cannot be given to containers now; the node's CDI spec lacks it too"
+            )
+        if hold.part is not None:
+            return [await self._partition(place) for place in hold.places]
+        return [edits.gpus[gpu] for gpu in hold.gpus]
 
     def _write(self, uid: ClaimUid, devices: Mapping[str, ContainerEdits], common: ContainerEdits) -> bool:
         # A spec is valid where each of its devices would be alone, since no two have one name.
@@ -85,10 +104,3 @@ def _checked_version(device: ContainerEdits, common: ContainerEdits) -> str:
     spec = assemble(KIND, {"0": device}, common)
     validate(spec)
     return spec.cdi_version
-
-
-def _device(edits: NodeEdits, hold: Hold, more: Iterable[ContainerEdits]) -> ContainerEdits:
-    for gpu in hold.gpus:
-        if gpu not in edits.gpus:
-            raise CdiError(f"{hold.device}: {gpu} cannot be given to containers now; the node's CDI spec lacks it too")
-    return merge(*(edits.gpus[gpu] for gpu in hold.gpus), *more)

@@ -17,6 +17,7 @@ from node_agent.dra.values import MOST_NAMES, Capacity, Value, count, flag, know
 from node_agent.model.device import DeviceKind
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import DriverInfo, Inventory
+from node_agent.model.partition import Partition, PartitionProfile, PartitionUuid, Placement
 from node_agent.topology.pairs import pair_scores, positions
 
 STANDARD = "resource.kubernetes.io"
@@ -27,6 +28,28 @@ MEMORY, MULTIPROCESSORS, CORES = "memory", "multiprocessors", "cores"
 # The standard attribute has no form for the longer domains that some host bridges make up.
 _PCI_BUS_ID = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 _COHERENT = "ATS"
+
+# What is true of a partition as it is of its GPU. NVLink is not for partitions.
+_INHERITED = (
+    f"{STANDARD}/pciBusID",
+    f"{STANDARD}/pcieRoot",
+    f"{STANDARD}/numaNode",
+    "productName",
+    "brand",
+    "architecture",
+    "cudaComputeCapability",
+    "driverVersion",
+    "cudaDriverVersion",
+    "addressingMode",
+)
+
+_ENGINES = {
+    "copyEngines": "copy_engines",
+    "decoders": "decoders",
+    "encoders": "encoders",
+    "jpegEngines": "jpeg_engines",
+    "ofaEngines": "optical_flow_engines",
+}
 _MIB = 1 << 20
 _PERCENT = 100
 
@@ -105,6 +128,28 @@ def shared_capacity(gpu: Gpu) -> dict[str, Capacity]:
             policy = {"default": spelled(total - total % step if takes_all else step), "validRange": limits}
             capacity[name] = {**capacity[name], "requestPolicy": policy}
     return capacity
+
+
+def partition_attributes(
+    parent: Mapping[str, Value], profile: str, uuid: PartitionUuid | None = None
+) -> dict[str, Value]:
+    """Those of a partition of the GPU with these attributes; one that is yet to be made has no UUID."""
+    own = {
+        "type": text(DeviceKind.MIG),
+        "uuid": text(uuid),
+        "parentUUID": parent.get("uuid"),
+        "profile": text(profile),
+    }
+    return known({**own, **{name: parent.get(name) for name in _INHERITED}})
+
+
+def partition_capacity(shape: Partition | PartitionProfile, lies: Placement | None = None) -> dict[str, Capacity]:
+    """What a partition has, and the memory slices where it ``lies``, since these tell live ones apart."""
+    memory = {MEMORY: {"value": size(shape.memory)}} if shape.memory else {}
+    cores = {MULTIPROCESSORS: {"value": count(shape.multiprocessors)}} if shape.multiprocessors else {}
+    engines = {name: {"value": count(getattr(shape, field))} for name, field in _ENGINES.items()}
+    slices = range(lies.start, lies.start + lies.length) if lies is not None else ()
+    return {**memory, **cores, **engines, **{f"memorySlice{i}": {"value": "1"} for i in slices}}
 
 
 def group_attributes(members: Sequence[Mapping[str, Value]]) -> dict[str, Value]:

@@ -73,7 +73,7 @@ DEFAULT = GpuConfig(api_version=API_VERSION)
 
 _FITS: dict[type[Config], frozenset[DeviceKind]] = {
     GpuConfig: frozenset({DeviceKind.GPU, DeviceKind.GROUP}),
-    MigDeviceConfig: frozenset(),
+    MigDeviceConfig: frozenset({DeviceKind.MIG}),
     VfioDeviceConfig: frozenset(),
 }
 
@@ -123,6 +123,12 @@ def _check_sharing(config: Config, place: str) -> None:
     if foreign is not None:
         key = {"TimeSlicing": "mpsConfig", "MPS": "timeSlicingConfig"}[sharing.strategy]
         raise ClaimConfigInvalid(f"{place}.sharing.{key}: does not go with the strategy {sharing.strategy}")
+    slices = sharing.time_slicing_config
+    if isinstance(config, MigDeviceConfig) and slices is not None and slices.interval != "Default":
+        raise ClaimConfigInvalid(
+            f"{place}.sharing.timeSlicingConfig.interval: a MIG device has no interval of its own; got "
+            f"{slices.interval!r}, and only 'Default' can be had"
+        )
     for path, limit in sharing.mps_config.limits() if sharing.mps_config is not None else ():
         if amount(limit) < MIB:
             raise ClaimConfigInvalid(f"{place}.sharing.mpsConfig.{path}: expected at least 1Mi; got {limit!r}")

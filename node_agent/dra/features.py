@@ -10,7 +10,8 @@ from enum import StrEnum
 from typing import Any
 
 from node_agent.dra.attributes import CORES
-from node_agent.dra.slices import Content, SliceSpec
+from node_agent.dra.devices import Content
+from node_agent.dra.slices import SliceSpec
 from node_agent.dra.taints import Effect
 from node_agent.model.device import DeviceKind
 
@@ -62,8 +63,8 @@ def lacking(paths: Iterable[str]) -> frozenset[Feature]:
 def without(slices: Iterable[SliceSpec], features: frozenset[Feature]) -> tuple[SliceSpec, ...]:
     """The slices for a server that lacks these features.
 
-    Without taints a device that nobody should get leaves its slice, and without counters all groups do: nothing would
-    keep the scheduler from giving out their GPUs twice.
+    Without taints a device that nobody should get leaves its slice, and without counters all groups do, and MIG devices
+    that claims make: nothing would keep the scheduler from giving out their GPUs twice.
     """
     return tuple(
         replace(one, content={"devices": [_bare(device, features) for device in _safe(one.content, features)]})
@@ -77,8 +78,9 @@ def without(slices: Iterable[SliceSpec], features: frozenset[Feature]) -> tuple[
 def _safe(content: Content, features: frozenset[Feature]) -> Iterator[Content]:
     for device in content["devices"]:
         withdrawn = any(taint["effect"] != Effect.NONE for taint in device.get("taints", ()))
-        group = device["attributes"]["type"] == {"string": DeviceKind.GROUP}
-        if not (withdrawn and Feature.TAINTS in features) and not (group and Feature.COUNTERS in features):
+        # A whole GPU is safe by itself once everything else that draws on it is gone.
+        counted = "consumesCounters" in device and device["attributes"]["type"] != {"string": DeviceKind.GPU}
+        if not (withdrawn and Feature.TAINTS in features) and not (counted and Feature.COUNTERS in features):
             yield device
 
 

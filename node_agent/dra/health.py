@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from node_agent.dra.device_health import causes_of, health_of
 from node_agent.kit.latest import Latest, changes
 from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport
+from node_agent.model.inventory import Inventory
 from node_agent.wire import dra_health_v1_pb2 as v1
 from node_agent.wire import dra_health_v1_pb2_grpc as v1_rpc
 from node_agent.wire import dra_health_v1alpha1_pb2 as v1alpha1
@@ -37,11 +39,13 @@ class HealthFeed:
         *,
         pool: str,
         report: Latest[HealthReport],
+        inventory: Latest[Inventory],
         published: Callable[[], Mapping[str, PublishedDevice]],
         again_seconds: float = AGAIN_SECONDS,
     ) -> None:
         self._pool = pool
         self._report = report
+        self._inventory = inventory
         self._published = published
         self._again_seconds = again_seconds
         self._closed = Latest(False)
@@ -52,19 +56,19 @@ class HealthFeed:
 
     async def lists(self) -> AsyncIterator[list[DeviceState]]:
         """The present list, and each that follows, until ``close``."""
-        async for _ in changes(self._report, self._closed, every=lambda: self._again_seconds):
+        async for _ in changes(self._report, self._inventory, self._closed, every=lambda: self._again_seconds):
             if self._closed.value:
                 return
             yield [self._state(device) for device in self._published().values()]
 
     def _state(self, device: PublishedDevice) -> DeviceState:
-        """A device is as healthy as the worst GPU that it stands for."""
-        report = self._report.value
-        message = "; ".join(f"{gpu}: {cause.text}" for gpu in device.gpus for cause in report.known_of(gpu).causes)
+        """A device is as healthy as the worst GPU that it stands for, or as its part of one."""
+        report, inventory = self._report.value, self._inventory.value
+        message = "; ".join(f"{gpu}: {cause.text}" for gpu, cause in causes_of(device, report, inventory))
         return DeviceState(
             pool=self._pool,
             device=device.name,
-            healthy=not report.of_group(device.gpus).withdrawn,
+            healthy=not health_of(device, report, inventory).withdrawn,
             message=message[:LONGEST_MESSAGE],
         )
 

@@ -6,8 +6,10 @@ from typing import Protocol
 from node_agent.allocation.grants import Grant, Hold, Notes
 from node_agent.cdi.edits import ContainerEdits, Mount
 from node_agent.dra.sharing import MPS_MODES, MPS_OF_MANY, Use, limits_of
+from node_agent.errors import MpsImpossible
 from node_agent.model.claim import Claim
-from node_agent.sharing.mps.plan import ClientEdits, Wanted, check_possible, client_limit
+from node_agent.model.gpu import Gpu
+from node_agent.sharing.mps.plan import ClientEdits, DeviceUuid, Wanted, check_possible, client_limit
 
 # A client writes into both folders, and runs nothing from them.
 OPTIONS = ("rw", "nosuid", "nodev", "noexec", "rbind", "rprivate")
@@ -43,15 +45,14 @@ class MpsStep:
             use for use in self._uses(claim) if (use.result.request, use.result.device, use.result.share_id) in shared
         ]
         multi_user = any(hold.mode == MPS_OF_MANY for hold in grant.holds)
-        limits, gpus = limits_of(uses), list(dict.fromkeys(gpu for use in uses for gpu in use.gpus))
-        for gpu in gpus:
+        devices, limits = tuple(dict.fromkeys(device for use in uses for device in use.devices)), limits_of(uses)
+        _check_one_partition(uses, devices)
+        for gpu in (gpu for use in uses for gpu in use.gpus):
             check_possible(gpu.name, gpu.compute_capability, limits, multi_user)
-        wanted = Wanted(
-            devices=tuple(gpu.uuid for gpu in gpus),
-            limits=limits,
-            multi_user=multi_user,
-            most=min(client_limit(gpu.compute_capability, self._cuda()) for gpu in gpus),
+        most = min(
+            client_limit(gpu.compute_capability, self._cuda(), _share(use, gpu)) for use in uses for gpu in use.gpus
         )
+        wanted = Wanted(devices=devices, limits=limits, multi_user=multi_user, most=most)
         edits = await self._daemons.join(user_of(grant), wanted)
         return {"environment": dict(edits.environment), "mounts": dict(edits.mounts)}
 
@@ -77,3 +78,18 @@ def user_of(grant: Grant) -> str:
 
 def _shared(hold: Hold) -> bool:
     return hold.mode in MPS_MODES
+
+
+def _check_one_partition(uses: Sequence[Use], devices: Sequence[DeviceUuid]) -> None:
+    """Raise MpsImpossible where a daemon would need a partition and something else: CUDA opens one of them alone."""
+    if len(devices) > 1 and any(use.is_part for use in uses):
+        raise MpsImpossible(
+            f"MPS serves one MIG device, and nothing beside it, and the claim has {', '.join(devices)} "
+            "shared by it: ask for each in a claim of its own"
+        )
+
+
+def _share(use: Use, gpu: Gpu) -> float:
+    """The part of a GPU's multiprocessors that a device has."""
+    own = use.partition.multiprocessors if use.partition is not None else None
+    return own / gpu.multiprocessors if own and gpu.multiprocessors else 1.0

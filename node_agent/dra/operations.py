@@ -16,6 +16,7 @@ from node_agent.errors import (
     DeviceHeld,
     DriverFilesUnknown,
     HoldersUnknown,
+    InUse,
     KubeError,
     NodeAgentError,
     PoolUnknown,
@@ -171,6 +172,7 @@ class ClaimOperations:
         return ()
 
 
-TRANSIENT = (KubeError, DeviceHeld, PoolUnknown, HoldersUnknown, DriverFilesUnknown)
-"""What may pass within seconds: the API server, hardware that another claim is just giving back, and an agent that was
-just started: it has not yet learned which devices there are, who holds what, or what a container needs."""
+TRANSIENT = (KubeError, DeviceHeld, InUse, PoolUnknown, HoldersUnknown, DriverFilesUnknown)
+"""What may pass within seconds: the API server, hardware that another claim is just giving back or that processes are
+just leaving, and an agent that was just started: it has not yet learned which devices there are, who holds what, or
+what a container needs."""

@@ -2,21 +2,20 @@
 
 import math
 import time
-from collections.abc import Collection, Mapping
 
-from node_agent.dra.slices import Layout, Pool, PoolSettings, laid_out, pool_of, remembered
+from node_agent.dra.slices import Layout, Pool, PoolSettings, at_rest, laid_out, pool_of, remembered
 from node_agent.dra.taints import Taint, taints_of
 from node_agent.kit.latest import Latest, changes
-from node_agent.model.gpu import GpuUuid
+from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport, Reason
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Place
 
 
 class PoolKeeper:
     """A service: follows inventory, health and ``settings`` in ``pool``, which is None until both are known.
 
-    ``withheld`` names GPUs that the scheduler must not give out although they are sound, and why (``taints.HELD``):
-    those that another front door has given out, and those of a claim whose device is not in the pool any more.
+    ``withheld`` are places that the scheduler must not give out although they are sound: see ``Withholder``.
 
     The GPUs' first probe is awaited for ``patience`` seconds: until then all of them are unfit for work, and an agent
     that is merely started again would taint them all and clear them a moment later.
@@ -27,7 +26,7 @@ class PoolKeeper:
         *,
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
-        withheld: Latest[Mapping[GpuUuid, str]],
+        withheld: Latest[frozenset[Place]],
         settings: Latest[PoolSettings],
         patience: float = 5.0,
     ) -> None:
@@ -37,7 +36,7 @@ class PoolKeeper:
         self._settings = settings
         self._patience = patience
         self._known, self._laid_out_by = Inventory(), settings.value
-        self._layout = Layout()
+        self._layout, self._laid_out_of = Layout(), Inventory()
         self._deadline = math.inf
         self.pool: Latest[Pool | None] = Latest(None)
 
@@ -60,12 +59,15 @@ class PoolKeeper:
             # Patience begins when there is something to probe.
             self._deadline = time.monotonic() + self._patience
         self._known = remembered(self._known, inventory)
-        self._layout, self._laid_out_by = laid_out(self._known, settings), settings
+        lasting = at_rest(self._known, settings)
+        if lasting != self._laid_out_of or settings is not self._laid_out_by:
+            self._layout, self._laid_out_of = laid_out(lasting, settings), lasting
+        self._laid_out_by = settings
 
     @property
     def _probed(self) -> bool:
         causes = (cause for gpu in self._inventory.value.by_uuid for cause in self._health.value.of(gpu).causes)
         return all(cause.reason is not Reason.NOT_PROBED for cause in causes)
 
-    def _taints(self, gpus: Collection[GpuUuid]) -> tuple[Taint, ...]:
-        return taints_of(gpus, self._health.value, self._inventory.value, self._withheld.value)
+    def _taints(self, device: PublishedDevice) -> tuple[Taint, ...]:
+        return taints_of(device, self._health.value, self._inventory.value, self._withheld.value)

@@ -17,6 +17,7 @@ from node_agent.errors import ClaimConfigInvalid, ClaimUnreadable, MpsImpossible
 from node_agent.model.claim import AllocatedDevice, Claim
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.partition import Partition, Place
 from node_agent.sharing.mps.plan import VOLTA, DeviceUuid, Limits
 from node_agent.sharing.shares import Interval
 
@@ -40,11 +41,23 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Use:
-    """One allocated device, with the GPUs that it stands for and the configuration that holds for it."""
+    """One allocated device, with the GPUs that it stands for and the configuration that holds for it.
+
+    With ``is_part`` it is a part of a GPU: ``partition``, as soon as that is there.
+    """
 
     result: AllocatedDevice
     gpus: tuple[Gpu, ...]
     config: Config
+    partition: Partition | None = None
+    is_part: bool = False
+
+    @property
+    def devices(self) -> tuple[DeviceUuid, ...]:
+        """What a process opens."""
+        if self.is_part:
+            return () if self.partition is None else (self.partition.uuid,)
+        return tuple(gpu.uuid for gpu in self.gpus)
 
     @property
     def sharing(self) -> Sharing | None:
@@ -61,7 +74,11 @@ class Use:
 
 
 def uses_of(
-    claim: Claim, driver: str, published: Mapping[str, PublishedDevice], gpus: Mapping[GpuUuid, Gpu]
+    claim: Claim,
+    driver: str,
+    published: Mapping[str, PublishedDevice],
+    gpus: Mapping[GpuUuid, Gpu],
+    partition: Callable[[Place], Partition | None] = lambda place: None,
 ) -> tuple[Use, ...]:
     """The claim's devices of a driver, as far as they are published. Raises ClaimConfigInvalid."""
     found = ((result, published[result.device]) for result in claim.of_driver(driver) if result.device in published)
@@ -70,6 +87,8 @@ def uses_of(
             result=result,
             gpus=tuple(gpus[uuid] for uuid in device.gpus if uuid in gpus),
             config=config_for(result, device.kind, claim.configs),
+            partition=partition(device.places[0]) if device.part is not None else None,
+            is_part=device.part is not None,
         )
         for result, device in found
     )
@@ -79,7 +98,8 @@ def uses_of(
 class Sharers:
     """Tells how claims use the devices of ``driver``, by what the node has at the moment.
 
-    ``available`` says whether the driver has MPS at all, ``enforcement`` what is to be done about parts.
+    ``available`` says whether the driver has MPS at all, ``enforcement`` what is to be done about parts, ``partition``
+    which one is at a place.
     """
 
     driver: str
@@ -87,10 +107,11 @@ class Sharers:
     gpus: Callable[[], Mapping[GpuUuid, Gpu]]
     available: Callable[[], bool]
     enforcement: Callable[[], Enforcement]
+    partition: Callable[[Place], Partition | None] = lambda place: None
 
     def uses(self, claim: Claim) -> tuple[Use, ...]:
         """How the claim uses each of its devices. Raises ClaimConfigInvalid."""
-        return uses_of(claim, self.driver, self.published(), self.gpus())
+        return uses_of(claim, self.driver, self.published(), self.gpus(), self.partition)
 
     def with_modes(self, claim: Claim) -> Claim:
         """The claim with the modes that its devices need. Raises as ``uses`` and ``mode_of``."""
@@ -109,7 +130,8 @@ def mode_of(use: Use, enforcement: Enforcement, *, available: bool) -> str:
     if use.result.admin:
         return ""
     if use.sharing is not None:
-        return _configured(use.sharing)
+        # Within a partition processes take turns in the one way that there is.
+        return "" if use.is_part and use.sharing.strategy == "TimeSlicing" else _configured(use.sharing)
     if use.result.share_id is None:
         return ""
     if use.part is None or enforcement == "never":
@@ -145,15 +167,15 @@ def limits_of(uses: Sequence[Use]) -> Limits:
     Parts of one GPU add up. Threads are limited for all GPUs of a client alike, so that the largest part counts.
     Raises ClaimConfigInvalid where a limit is for a device that the claim does not have.
     """
-    gpus = list(dict.fromkeys(gpu.uuid for use in uses for gpu in use.gpus))
+    devices = list(dict.fromkeys(device for use in uses for device in use.devices))
     parts = [part for use in uses if (part := use.part) is not None]
     memory, threads = _summed(parts)
     for use in uses:
         config = use.sharing.mps_config if use.sharing is not None else None
         if config is None:
             continue
-        for gpu, value in _configured_memory(config, gpus, use).items():
-            memory[gpu] = min(value, memory.get(gpu, value))
+        for device, value in _configured_memory(config, devices, use).items():
+            memory[device] = min(value, memory.get(device, value))
         if config.default_active_thread_percentage:
             wanted = config.default_active_thread_percentage
             threads = min(wanted, threads or wanted)
@@ -175,20 +197,19 @@ def _summed(parts: Iterable[Part]) -> tuple[dict[DeviceUuid, int], int | None]:
     return memory, None if free or not cores else min(_WHOLE, max(cores.values()))
 
 
-def _configured_memory(config: MpsConfig, gpus: Sequence[GpuUuid], use: Use) -> dict[GpuUuid, int]:
-    """The limits of memory that a configuration has for the GPUs of a use, by UUID or by their place in ``gpus``."""
-    own = [gpu.uuid for gpu in use.gpus]
-    general = config.default_pinned_device_memory_limit
-    found = {gpu: amount(general) for gpu in own} if general is not None else {}
+def _configured_memory(config: MpsConfig, devices: Sequence[DeviceUuid], use: Use) -> dict[DeviceUuid, int]:
+    """The limits of memory that a configuration has for a use, by UUID or by their place in ``devices``."""
+    own, general = use.devices, config.default_pinned_device_memory_limit
+    found = {device: amount(general) for device in own} if general is not None else {}
     for name, quantity in config.default_per_device_pinned_memory_limit.items():
-        gpu = gpus[int(name)] if name.isdigit() and int(name) < len(gpus) else GpuUuid(name)
-        if gpu not in gpus:
+        device = devices[int(name)] if name.isdigit() and int(name) < len(devices) else GpuUuid(name)
+        if device not in devices:
             raise ClaimConfigInvalid(
                 f"{use.result.device}: sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit names {name!r}; "
-                f"the claim has {', '.join(gpus)}, by these UUIDs or as 0 to {len(gpus) - 1}"
+                f"the claim has {', '.join(devices)}, by these UUIDs or as 0 to {len(devices) - 1}"
             )
-        if gpu in own:
-            found[gpu] = amount(quantity)
+        if device in own:
+            found[device] = amount(quantity)
     return found
 
 

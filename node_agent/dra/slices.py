@@ -12,10 +12,13 @@ which each device that has a part in the GPU takes its part, keeps the scheduler
 - A device may draw on two counter sets at most and a set has 32 counters, while a group needs up to eight GPUs. So the
   counters of up to 32 GPUs are in one set, and every device needs that one only. Groups never span two sets, since runs
   of 32 in topology order never cut a group.
-- The second set is left for MIG devices: each is to take its share of the GPU's counter (``125m`` for one memory slice
-  of eight) and its memory slices and engines from a set of its GPU's own. A counter is 1 whatever its GPU can do, so
-  that it need not change under devices that are allocated: the scheduler counts what is published now, and a counter
-  below what is allocated would block the whole pool.
+- The second set is for MIG devices of GPUs that claims cut: each takes its share of the GPU's counter (``125m`` for one
+  memory slice of eight) and its memory slices and engines from a set of its GPU's own. A counter is 1 whatever its GPU
+  can do, so that it need not change under devices that are allocated: the scheduler counts what is published now, and a
+  counter below what is allocated would block the whole pool.
+
+A GPU whose MIG mode is on and that claims do not cut is published as the MIG devices that lie on it: nothing else draws
+on its hardware, and so it is not counted.
 
 For the same reason a name always means the same GPUs: a group is called by the numbers of its members. And a GPU that
 has dropped out keeps its place and its groups, see ``remembered``.
@@ -23,27 +26,20 @@ has dropped out keeps its place and its groups, see ``remembered``.
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from node_agent.dra.attributes import (
-    gpu_attributes,
-    gpu_capacity,
-    group_attributes,
-    group_capacity,
-    nvlink_facts,
-    shared_capacity,
-)
+from node_agent.dra.attributes import gpu_attributes, nvlink_facts
+from node_agent.dra.devices import Content, LaidOutDevice, group, live_partitions, pieces, whole_gpu
 from node_agent.dra.taints import Taint
-from node_agent.model.device import DeviceKind, PublishedDevice
-from node_agent.model.gpu import DeviceName, Gpu, GpuUuid, device_name
+from node_agent.model.device import PublishedDevice
+from node_agent.model.gpu import DeviceName, Gpu, GpuUuid, PartitionMode
 from node_agent.model.inventory import Inventory
 from node_agent.model.links import LinkGraph
+from node_agent.partition.counters import counter_set
+from node_agent.partition.layout import Rules, rules_of
 from node_agent.topology.groups import aligned_groups, topology_order
 
 T = TypeVar("T")
-Content = Mapping[str, Any]
-"""A part of a slice's spec, as the API has it."""
-
 # 128 without taints and counters, but a taint may come any time, and the devices should then stay where they are.
 DEVICES_PER_SLICE = 64
 SETS_PER_SLICE = 8
@@ -53,19 +49,12 @@ COUNTERS_PER_SET = 32
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PoolSettings:
     """``groups`` publishes groups, too. ``offered`` says which GPUs of a node are published, ``shares`` which ones
-    several claims may have at once."""
+    several claims may have at once, and ``on_demand`` which ones claims cut."""
 
     groups: bool = False
     offered: Callable[[Inventory], Collection[GpuUuid]] = lambda inventory: inventory.by_uuid
     shares: Callable[[Gpu], bool] = lambda gpu: False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaidOutDevice:
-    """A device without its taints: what it stands for, and its content in the API."""
-
-    published: PublishedDevice
-    content: Content
+    on_demand: Callable[[Gpu], bool] = lambda gpu: False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -108,32 +97,59 @@ def remembered(before: Inventory, now: Inventory) -> Inventory:
     return replace(
         now,
         gpus=tuple(gpus),
+        profiles={**_kept(before.profiles, away), **now.profiles},
+        instances={**_kept(before.instances, away), **now.instances},
         links=LinkGraph(links=links).among(gpu.uuid for gpu in gpus),
         driver=before.driver if now.problem is not None else now.driver,
         problem=None,
     )
 
 
-def laid_out(inventory: Inventory, settings: PoolSettings) -> Layout:
-    """The devices of a node; takes some milliseconds on a large one. A GPU in MIG mode cannot be given out whole."""
-    chosen = settings.offered(inventory)
-    offered = [gpu for gpu in inventory.gpus if gpu.uuid in chosen and not _partitioned(gpu)]
-    part = replace(inventory, gpus=tuple(offered), links=inventory.links.among(gpu.uuid for gpu in offered))
-    order, nvlink = topology_order(part), nvlink_facts(inventory)
-    whole = {gpu.uuid: _gpu(gpu, gpu_attributes(gpu, inventory.driver, nvlink), settings.shares(gpu)) for gpu in order}
-    # Aligned groups come from the large ones down, and are published from the small ones up.
-    grouped = [gpus for gpus in aligned_groups(part) if _of_one_product(gpus)] if settings.groups else []
-    if not grouped:
-        return Layout(devices=tuple(whole.values()))
-    groups = [_group(gpus, [whole[gpu.uuid] for gpu in gpus]) for gpus in sorted(grouped, key=len)]
-    sets = _counter_sets(order)
-    return Layout(
-        devices=tuple(_drawing(one, inventory, sets) for one in (*whole.values(), *groups)), counter_sets=sets
+def at_rest(inventory: Inventory, settings: PoolSettings) -> Inventory:
+    """The inventory without what claims change of it: two that are equal then have one layout."""
+    demanded = {gpu.uuid for gpu in inventory.gpus if cut_on_demand(gpu, inventory, settings) is not None}
+    return replace(
+        inventory,
+        generation=0,
+        gpus=tuple(
+            replace(gpu, partition_mode=PartitionMode.DISABLED) if gpu.uuid in demanded and gpu.resetless else gpu
+            for gpu in inventory.gpus
+        ),
+        instances={gpu: lying for gpu, lying in inventory.instances.items() if gpu not in demanded},
     )
 
 
-def pool_of(layout: Layout, taints: Callable[[Collection[GpuUuid]], Iterable[Taint]]) -> Pool:
-    """The slices that publish a layout while devices of these GPUs have these taints."""
+def laid_out(inventory: Inventory, settings: PoolSettings) -> Layout:
+    """The devices of a node; takes some milliseconds on a large one."""
+    forms, nvlink = _forms(inventory, settings), nvlink_facts(inventory)
+    told = {gpu.uuid: gpu_attributes(gpu, inventory.driver, nvlink) for gpu in inventory.gpus}
+    part = replace(inventory, gpus=forms.whole, links=inventory.links.among(gpu.uuid for gpu in forms.whole))
+    order, grouped = topology_order(part), _groups(part) if settings.groups else []
+    whole = [
+        *(whole_gpu(gpu, told[gpu.uuid], settings.shares(gpu)) for gpu in order),
+        *(group(gpus, [told[gpu.uuid] for gpu in gpus]) for gpus in grouped),
+    ]
+    live = [
+        one for gpu in forms.cut for one in live_partitions(gpu, told[gpu.uuid], inventory.instances.get(gpu.uuid, ()))
+    ]
+    if not grouped and not forms.on_demand:
+        return Layout(devices=(*whole, *live))
+    counted = (*order, *(gpu for gpu in forms.on_demand if gpu not in order))
+    sets, rules = _counter_sets(counted), forms.on_demand
+    cut = [(gpu, rules[gpu]) for gpu in counted if gpu in rules]
+    made = [one for gpu, rule in cut for one in pieces(gpu, told[gpu.uuid], rule, _set_of([gpu.name], sets)["name"])]
+    return Layout(
+        devices=(*(_drawing(one, inventory, sets) for one in whole), *made, *live),
+        counter_sets=(*sets, *(counter_set(gpu.name, rule) for gpu, rule in cut)),
+    )
+
+
+def _kept(values: Mapping[GpuUuid, T], gpus: Collection[GpuUuid]) -> dict[GpuUuid, T]:
+    return {gpu: value for gpu, value in values.items() if gpu in gpus}
+
+
+def pool_of(layout: Layout, taints: Callable[[PublishedDevice], Iterable[Taint]]) -> Pool:
+    """The slices that publish a layout while its devices have these taints."""
     devices = [_tainted(device, taints) for device in layout.devices]
     slices = [
         *_slices("counters", "sharedCounters", layout.counter_sets, SETS_PER_SLICE),
@@ -146,34 +162,36 @@ def pool_of(layout: Layout, taints: Callable[[Collection[GpuUuid]], Iterable[Tai
     )
 
 
-def _gpu(gpu: Gpu, attributes: Content, shared: bool) -> LaidOutDevice:
-    content: dict[str, Any] = {"name": gpu.name, "attributes": attributes}
-    if capacity := shared_capacity(gpu) if shared else gpu_capacity(gpu):
-        content["capacity"] = capacity
-    if shared:
-        content["allowMultipleAllocations"] = True
-    published = PublishedDevice(name=gpu.name, kind=DeviceKind.GPU, gpus=(gpu.uuid,))
-    return LaidOutDevice(published=published, content=content)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Forms:
+    """The GPUs that are offered, by the forms in which they are; those that claims cut may be whole ones as well."""
+
+    whole: tuple[Gpu, ...]
+    cut: tuple[Gpu, ...]
+    on_demand: Mapping[Gpu, Rules]
 
 
-def _group(gpus: Sequence[Gpu], members: Sequence[LaidOutDevice]) -> LaidOutDevice:
-    name = device_name(f"group-{'-'.join(sorted((_number(gpu) for gpu in gpus), key=lambda each: (len(each), each)))}")
-    content: dict[str, Any] = {
-        "name": name,
-        "attributes": group_attributes([member.content["attributes"] for member in members]),
-    }
-    if capacity := group_capacity(gpus):
-        content["capacity"] = capacity
-    published = PublishedDevice(name=name, kind=DeviceKind.GROUP, gpus=tuple(gpu.uuid for gpu in gpus))
-    return LaidOutDevice(published=published, content=content)
+def _forms(inventory: Inventory, settings: PoolSettings) -> _Forms:
+    chosen = settings.offered(inventory)
+    offered = [gpu for gpu in inventory.gpus if gpu.uuid in chosen]
+    # Where the mode is not to be changed without a reset, the present one says which form there is.
+    demanded = {gpu: rules for gpu in offered if (rules := cut_on_demand(gpu, inventory, settings)) is not None}
+    return _Forms(
+        whole=tuple(gpu for gpu in offered if not gpu.partitioned or (gpu in demanded and gpu.resetless)),
+        cut=tuple(gpu for gpu in offered if gpu.partitioned and gpu not in demanded),
+        on_demand={gpu: rules for gpu, rules in demanded.items() if gpu.partitioned or gpu.resetless},
+    )
 
 
-def _number(gpu: Gpu) -> str:
-    return gpu.name.removeprefix("gpu-")
+def cut_on_demand(gpu: Gpu, inventory: Inventory, settings: PoolSettings) -> Rules | None:
+    """How a GPU can be cut whose partitions claims make; None for all others."""
+    rules = rules_of(inventory.profiles.get(gpu.uuid, ()))
+    return rules if rules.profiles and len(rules.totals) <= COUNTERS_PER_SET and settings.on_demand(gpu) else None
 
 
-def _partitioned(gpu: Gpu) -> bool:
-    return gpu.partition_mode is not None and gpu.partition_mode.active
+def _groups(inventory: Inventory) -> list[Sequence[Gpu]]:
+    """Groups come from the large ones down, and are published from the small ones up."""
+    return sorted((gpus for gpus in aligned_groups(inventory) if _of_one_product(gpus)), key=len)
 
 
 def _of_one_product(gpus: Sequence[Gpu]) -> bool:
@@ -190,15 +208,18 @@ def _counter_sets(order: Sequence[Gpu]) -> tuple[Content, ...]:
 
 def _drawing(device: LaidOutDevice, inventory: Inventory, sets: Sequence[Content]) -> LaidOutDevice:
     """The device with what it takes of its GPUs: all."""
-    counters = {inventory.by_uuid[gpu].name: {"value": "1"} for gpu in device.published.gpus}
-    drawn = [
-        {"counterSet": one["name"], "counters": counters} for one in sets if counters.keys() <= one["counters"].keys()
-    ]
-    return replace(device, content={**device.content, "consumesCounters": drawn})
+    names = [inventory.by_uuid[gpu].name for gpu in device.published.gpus]
+    drawn = {"counterSet": _set_of(names, sets)["name"], "counters": {name: {"value": "1"} for name in names}}
+    return replace(device, content={**device.content, "consumesCounters": [drawn]})
 
 
-def _tainted(device: LaidOutDevice, taints: Callable[[Collection[GpuUuid]], Iterable[Taint]]) -> Content:
-    found = [taint.content for taint in taints(device.published.gpus)]
+def _set_of(gpus: Collection[DeviceName], sets: Iterable[Content]) -> Content:
+    """The counter set that counts these GPUs."""
+    return next(one for one in sets if one["counters"].keys() >= set(gpus))
+
+
+def _tainted(device: LaidOutDevice, taints: Callable[[PublishedDevice], Iterable[Taint]]) -> Content:
+    found = [taint.content for taint in taints(device.published)]
     return {**device.content, "taints": found} if found else device.content
 
 

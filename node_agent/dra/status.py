@@ -3,13 +3,14 @@
 Written by server-side apply under the agent's own name, so that entries of other drivers in the same claim stay theirs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import combinations
 from typing import Any
 
 from node_agent.allocation.grants import Hold
 from node_agent.dra.configs import DEFAULT
+from node_agent.dra.device_health import causes_of, health_of
 from node_agent.dra.sharing import MPS_MODES, Use
 from node_agent.model.claim import AllocatedDevice, Claim
 from node_agent.model.device import PublishedDevice
@@ -37,17 +38,17 @@ def device_statuses(
     """
     modes = {(hold.request, hold.device, hold.share_id): hold.mode for hold in holds}
     found = [
-        (
-            result,
-            _gpus(published[result.device], inventory),
-            modes.get((result.request, result.device, result.share_id)),
-        )
+        (result, published[result.device], modes.get((result.request, result.device, result.share_id)))
         for result in claim.of_driver(driver)
         if result.device in published
     ]
     return [
-        _entry(result, inventory, gpus, [_ready(gpus, health, now), *_enforced(result, gpus, mode, now)])
-        for result, gpus, mode in found
+        _entry(
+            result,
+            _data(device, inventory),
+            [_ready(device, inventory, health, now), *_enforced(result, _gpus(device, inventory), mode, now)],
+        )
+        for result, device, mode in found
     ]
 
 
@@ -61,18 +62,17 @@ def apply_patch(claim: Claim, api_version: str, entries: Sequence[Mapping[str, A
     }
 
 
-def _entry(
-    result: AllocatedDevice, inventory: Inventory, gpus: Sequence[Gpu], conditions: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def _entry(result: AllocatedDevice, data: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     entry: dict[str, Any] = {"driver": result.driver, "pool": result.pool, "device": result.device}
     if result.share_id is not None:
         entry["shareID"] = result.share_id
-    return entry | {"conditions": list(conditions), "data": _data(gpus, inventory)}
+    return entry | {"conditions": list(conditions), "data": data}
 
 
-def _ready(gpus: Iterable[Gpu], health: HealthReport, now: float) -> dict[str, Any]:
-    troubles = [f"{gpu.name}: {cause.text}" for gpu in gpus for cause in health.known_of(gpu.uuid).causes]
-    severity = health.of_group([gpu.uuid for gpu in gpus]).severity
+def _ready(device: PublishedDevice, inventory: Inventory, health: HealthReport, now: float) -> dict[str, Any]:
+    causes, gpus = causes_of(device, health, inventory), inventory.by_uuid
+    troubles = [f"{gpus[gpu].name}: {cause.text}" for gpu, cause in causes if gpu in gpus]
+    severity = health_of(device, health, inventory).severity
     withdrawn = severity >= Severity.WITHDRAWN
     reason = "Unhealthy" if withdrawn else "Degraded" if severity else "Prepared"
     return _condition("Ready", not withdrawn, reason, "; ".join(troubles) or "prepared on the node", now)
@@ -101,8 +101,10 @@ def _condition(kind: str, holds: bool, reason: str, message: str, now: float) ->
     }
 
 
-def _data(gpus: Sequence[Gpu], inventory: Inventory) -> dict[str, Any]:
+def _data(device: PublishedDevice, inventory: Inventory) -> dict[str, Any]:
     """The hardware behind the device; at most some hundred bytes a GPU, of the ten kilobytes that are allowed."""
+    gpus, (place, *_) = _gpus(device, inventory), device.places
+    live = inventory.by_place.get(place)
     return {
         "gpus": [{"name": gpu.name, "uuid": gpu.uuid, "pciBusID": gpu.pci, "productName": gpu.product} for gpu in gpus],
         "links": [
@@ -110,6 +112,7 @@ def _data(gpus: Sequence[Gpu], inventory: Inventory) -> dict[str, Any]:
             for a, b in combinations(gpus, 2)
             if (link := inventory.links.between(a.uuid, b.uuid)).nvlinks
         ],
+        **({"migDevice": {"uuid": live.uuid, "profile": live.profile}} if live is not None else {}),
     }
 
 

@@ -8,16 +8,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from node_agent.dra.device_health import health_of
 from node_agent.dra.names import DRIVER
-from node_agent.model.gpu import GpuUuid
+from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Place
 
 MOST_TAINTS = 16
 """Of one device; the API takes no more."""
 
 HELD = "held"
-"""Why a sound GPU is not to be given out: somebody has it whom the scheduler cannot see."""
+"""Why a sound device is not to be given out: somebody has its hardware whom the scheduler cannot see."""
 
 
 class Effect(StrEnum):
@@ -47,20 +49,21 @@ class Taint:
 
 
 def taints_of(
-    gpus: Collection[GpuUuid], health: HealthReport, inventory: Inventory, withheld: Mapping[GpuUuid, str]
+    device: PublishedDevice, health: HealthReport, inventory: Inventory, withheld: Collection[Place]
 ) -> tuple[Taint, ...]:
-    """The taints of a device that holds all of these GPUs, in a fixed order; too many are cut to those that matter.
+    """The taints of a device, in a fixed order; too many are cut to those that matter.
 
-    ``withheld`` names GPUs that must not be given out although they are sound, and why.
+    ``withheld`` are places that must not be given out although they are sound.
     """
     found = [
         _taint(cause.reason, _EFFECTS[cause.severity], cause.code)
-        for cause in health.of_group(gpus).causes
+        for cause in health_of(device, health, inventory).causes
         if cause.severity in _EFFECTS
     ]
-    if any(missing.uuid in gpus for missing in inventory.missing):
+    if any(missing.uuid in device.gpus for missing in inventory.missing):
         found.append(_taint(Reason.LOST if inventory.problem is None else Reason.QUERY_FAILED, Effect.NO_SCHEDULE))
-    found += [_taint(withheld[gpu], Effect.NO_SCHEDULE) for gpu in gpus if gpu in withheld]
+    if any(place.overlaps(other) for place in device.places for other in withheld):
+        found.append(_taint(HELD, Effect.NO_SCHEDULE))
     # That nobody has looked yet is worth a word only where nothing else keeps claims away.
     known = [taint for taint in found if taint != _NOT_PROBED]
     return together(known if any(taint.effect is not Effect.NONE for taint in known) else found)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from node_agent.model.gpu import DeviceName, GpuUuid
-from node_agent.model.partition import Part
+from node_agent.model.partition import Part, Place
 
 
 class DeviceKind(StrEnum):
@@ -26,6 +26,11 @@ class PublishedDevice:
     kind: DeviceKind
     gpus: tuple[GpuUuid, ...]
     part: Part | None = None
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What it takes of the hardware."""
+        return tuple(Place(gpu=gpu, part=self.part) for gpu in self.gpus)
 
     def __post_init__(self) -> None:
         if not self.gpus or len(set(self.gpus)) != len(self.gpus):

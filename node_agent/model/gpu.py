@@ -34,6 +34,9 @@ class ComputeCapability:
         return f"{self.major}.{self.minor}"
 
 
+# The first that turns MIG on and off without a reset.
+_HOPPER = ComputeCapability(major=9, minor=0)
+
 _LEAST = {name: 0 for name in ("index", "minor", "numa_node", "device_id", "subsystem_id")} | {
     name: 1 for name in ("memory", "multiprocessors", "power_limit")
 }
@@ -90,6 +93,16 @@ class Gpu:
     subsystem_id: int | None = None
     serial: str | None = None
     vbios: str | None = None
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether the GPU works only through its partitions now."""
+        return self.partition_mode is not None and self.partition_mode.active
+
+    @property
+    def resetless(self) -> bool:
+        """Whether partitioning is turned on and off without a reset."""
+        return self.compute_capability is not None and self.compute_capability >= _HOPPER
 
     def __post_init__(self) -> None:
         device_name(self.name)

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Instance, Partition, PartitionProfile, PartitionUuid
+from node_agent.model.partition import Instance, Partition, PartitionProfile, PartitionUuid, Place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +64,11 @@ class Inventory:
         """The live partitions of all GPUs, in the order of the GPUs and of their placements."""
         lying = (one for gpu in self.gpus for one in self.instances.get(gpu.uuid, ()))
         return {partition.uuid: partition for one in lying for partition in one.partitions}
+
+    @cached_property
+    def by_place(self) -> dict[Place, Partition]:
+        """The same by what they take of their GPUs."""
+        return {partition.place: partition for partition in self.partitions.values()}
 
     def same_content(self, other: "Inventory") -> bool:
         """True where the two differ in nothing but the generation."""

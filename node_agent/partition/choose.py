@@ -6,6 +6,7 @@ first refusal as the best that there is to choose, within a thousandth; the lowe
 """
 
 from collections.abc import Iterable
+from functools import cache
 
 from node_agent.model.partition import Piece
 from node_agent.partition.layout import Room, Rules
@@ -39,6 +40,7 @@ def choose(rules: Rules, lying: Iterable[Piece], profile: str) -> Piece | None:
     return _best(rules, rules.room(lying), profile)
 
 
+@cache
 def order(rules: Rules) -> tuple[Piece, ...]:
     """All pieces, those of a profile from the best one on: for whoever takes the first that fits.
 

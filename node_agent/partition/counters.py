@@ -18,7 +18,7 @@ from node_agent.model.gpu import DeviceName
 from node_agent.model.partition import Piece
 from node_agent.partition.choose import order
 from node_agent.partition.layout import Rules
-from node_agent.partition.names import piece_name
+from node_agent.partition.names import is_named, piece_name
 
 Content = Mapping[str, Any]
 """A part of a slice's spec, as the API has it."""
@@ -46,7 +46,7 @@ def draws_of(gpu: DeviceName, rules: Rules, piece: Piece, gpus: str) -> list[Con
 
 def devices_of(gpu: DeviceName, rules: Rules) -> Iterator[tuple[DeviceName, Piece]]:
     """Every piece of a GPU by its device's name, in the order in which the scheduler should try them."""
-    return ((piece_name(gpu, piece), piece) for piece in order(rules))
+    return ((piece_name(gpu, piece), piece) for piece in order(rules) if is_named(piece.profile))
 
 
 def _share(rules: Rules, piece: Piece) -> int:

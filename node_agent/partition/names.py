@@ -52,6 +52,11 @@ def profile_name(text: str) -> ProfileName:
     )
 
 
+def is_named(profile: str) -> bool:
+    """Whether a profile has a name of the usual form; one that is newer than all that is known may have none."""
+    return _PROFILE.fullmatch(profile) is not None
+
+
 def resource_name(profile: str) -> str:
     """The resource that a profile is with strategy mixed; its last part begins labels, too, and ends label values."""
     return f"nvidia.com/mig-{str(profile_name(profile)).replace('+', '.')}"

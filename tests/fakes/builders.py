@@ -3,11 +3,12 @@
 A node's links are given by pairs of indices; what is not given has no NVLink and the path that ``path_between`` finds.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
 from node_agent.dra.taints import Taint, together
+from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu, GpuUuid, PartitionMode, device_name
 from node_agent.model.inventory import Inventory
 from node_agent.model.links import Link, LinkGraph, PciePath, pair
@@ -185,6 +186,6 @@ def _paired(a: Gpu, b: Gpu) -> PciePath:
     return PciePath.ONE_SWITCH if a.index // 2 == b.index // 2 else PciePath.HOST_BRIDGE
 
 
-def taints_by_gpu(taints: Mapping[GpuUuid, Iterable[Taint]]) -> Callable[[Collection[GpuUuid]], tuple[Taint, ...]]:
+def taints_by_gpu(taints: Mapping[GpuUuid, Iterable[Taint]]) -> Callable[[PublishedDevice], tuple[Taint, ...]]:
     """What ``pool_of`` asks, where each device has all taints of its GPUs."""
-    return lambda gpus: together(taint for gpu in gpus for taint in taints.get(gpu, ()))
+    return lambda device: together(taint for gpu in device.gpus for taint in taints.get(gpu, ()))

@@ -11,17 +11,18 @@ from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import FRONT_DOORS, Door, Grant, Hold, Holder, Notes, State
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
-from node_agent.allocation.specs import ClaimSpecs
+from node_agent.allocation.specs import ClaimSpecs, PartitionEdits
 from node_agent.allocation.steps import Step, Steps
 from node_agent.allocation.upkeep import Upkeep
 from node_agent.cdi.edits import ContainerEdits, DeviceNode, Mount, NodeEdits
 from node_agent.cdi.writer import SpecWriter
-from node_agent.errors import AllocationError
+from node_agent.errors import AllocationError, PartitionGone
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.model.claim import AllocatedDevice, Claim, ClaimUid
 from node_agent.model.device import DeviceKind, PublishedDevice
 from node_agent.model.gpu import device_name
+from node_agent.model.partition import Place
 from tests.fakes.builders import uuid
 
 DRIVER = "gpu.nvidia.com"
@@ -36,6 +37,11 @@ EDITS = NodeEdits(
     ),
     gpus={uuid(i): ContainerEdits(device_nodes=(DeviceNode(path=f"/dev/nvidia{i}"),)) for i in range(8)},
 )
+
+
+async def no_partition(place: Place) -> ContainerEdits:
+    """A node without partitions."""
+    raise PartitionGone(f"there is no {place}")
 
 
 def uid_of(name: str) -> ClaimUid:
@@ -178,11 +184,12 @@ async def node(
     edits: NodeEdits | None = EDITS,
     limit: float = 5.0,
     lag: float = 0.0,
+    partition: PartitionEdits = no_partition,
 ) -> AsyncIterator[Node]:
     latest = Latest[NodeEdits | None](edits)
     async with opened(folder, boot_id=boot_id, told=told) as ledger:
         with Lane("files") as lane:
-            specs = ClaimSpecs(writer=SpecWriter(folder / "cdi"), lane=lane, edits=latest)
+            specs = ClaimSpecs(writer=SpecWriter(folder / "cdi"), lane=lane, edits=latest, partition=partition)
             preparer = Preparer(driver=DRIVER, ledger=ledger, specs=specs, steps=Steps(ledger, steps), limit=limit)
             async with preparer:
                 upkeep = Upkeep(ledger=ledger, specs=specs, preparer=preparer, lag=lag)

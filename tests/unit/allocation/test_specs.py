@@ -19,7 +19,7 @@ from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.model.claim import ClaimUid
 from tests.fakes.builders import uuid
-from tests.unit.allocation.support import EDITS
+from tests.unit.allocation.support import EDITS, no_partition
 
 UID = ClaimUid("6f4a3b52-0f0e-4c67-9d5a-0d4f1c2b3a49")
 SHARE = "a5b1c9d0-1111-4222-8333-444455556666"
@@ -46,7 +46,9 @@ class Setting:
 async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     with Lane("files") as lane:
         edits = Latest[NodeEdits | None](EDITS)
-        yield Setting(ClaimSpecs(writer=SpecWriter(tmp_path), lane=lane, edits=edits), edits, tmp_path)
+        yield Setting(
+            ClaimSpecs(writer=SpecWriter(tmp_path), lane=lane, edits=edits, partition=no_partition), edits, tmp_path
+        )
 
 
 def nodes_of(content: Any) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from node_agent.kubelet.server import serving
 from node_agent.model.device import DeviceKind, PublishedDevice
 from node_agent.model.gpu import GpuUuid, device_name
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from node_agent.model.inventory import Inventory
 from node_agent.wire import dra_health_v1_pb2 as v1
 from node_agent.wire import dra_health_v1_pb2_grpc as v1_rpc
 from node_agent.wire import dra_health_v1alpha1_pb2 as v1alpha1
@@ -40,7 +41,13 @@ def report(message: str = "Xid 79", severity: Severity = Severity.WITHDRAWN) -> 
 
 
 def feed_of(health: Latest[HealthReport], again_seconds: float = 60.0) -> HealthFeed:
-    return HealthFeed(pool="node-1", report=health, published=lambda: PUBLISHED, again_seconds=again_seconds)
+    return HealthFeed(
+        pool="node-1",
+        report=health,
+        inventory=Latest(Inventory()),
+        published=lambda: PUBLISHED,
+        again_seconds=again_seconds,
+    )
 
 
 async def test_a_withdrawn_gpu_is_unhealthy_and_so_is_every_group_with_it() -> None:

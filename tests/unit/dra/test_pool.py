@@ -1,7 +1,7 @@
 """The pool follows inventory, health and who else holds GPUs; it is not there before it can be true."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -10,12 +10,11 @@ import pytest
 
 from node_agent.dra.pool import PoolKeeper
 from node_agent.dra.slices import Pool, PoolSettings
-from node_agent.dra.taints import HELD
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
-from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
+from node_agent.model.partition import Place
 from tests.fakes.builders import h200_node, uuid, without
 
 UNPROBED = DeviceHealth(
@@ -32,7 +31,7 @@ class World:
     def __init__(self, *, patience: float = 5.0, groups: bool = False) -> None:
         self.inventory = Latest(Inventory())
         self.health = Latest(HealthReport())
-        self.withheld: Latest[Mapping[GpuUuid, str]] = Latest({})
+        self.withheld: Latest[frozenset[Place]] = Latest(frozenset())
         self.settings = Latest(PoolSettings(groups=groups))
         self.keeper = PoolKeeper(
             inventory=self.inventory,
@@ -150,12 +149,12 @@ async def test_a_gpu_that_another_front_door_gives_out_is_held_until_it_is_free(
     async with kept(groups=True) as world:
         world.inventory.set(h200_node())
         free = await world.until(lambda pool: True)
-        world.withheld.set({uuid(0): HELD})
+        world.withheld.set(frozenset({Place(gpu=uuid(0))}))
         found = tainted(await world.until(lambda pool: bool(tainted(pool))))
         assert found == {
             name: ["gpu.nvidia.com/held"] for name, device in free.devices.items() if uuid(0) in device.gpus
         }
-        world.withheld.set({})
+        world.withheld.set(frozenset())
         assert await world.until(lambda pool: not tainted(pool)) == free
 
 
@@ -188,5 +187,5 @@ async def test_nothing_is_worked_out_anew_where_only_health_changed(monkeypatch:
         world.inventory.set(h200_node())
         await world.until(lambda pool: True)
         monkeypatch.setattr("node_agent.dra.pool.laid_out", None)
-        world.withheld.set({uuid(0): HELD})
+        world.withheld.set(frozenset({Place(gpu=uuid(0))}))
         await world.until(lambda pool: bool(tainted(pool)))

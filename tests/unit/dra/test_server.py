@@ -21,6 +21,7 @@ from node_agent.kit.tasks import running
 from node_agent.kubelet.registration import Phase
 from node_agent.model.claim import Claim
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from node_agent.model.inventory import Inventory
 from tests.fakes.builders import uuid
 from tests.fakes.dra_kubelet import DraKubelet, Instance
 from tests.unit.allocation.support import DEVICES, DRIVER, POOL, allocated, claim, node
@@ -79,7 +80,9 @@ class Place:
             folder=self.plugins,
             registry=self.registry,
             operations=self.operations,
-            feed=lambda: HealthFeed(pool=POOL, report=self.health, published=lambda: DEVICES),
+            feed=lambda: HealthFeed(
+                pool=POOL, report=self.health, inventory=Latest(Inventory()), published=lambda: DEVICES
+            ),
         )
 
     @asynccontextmanager

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from node_agent.dra.slices import Pool, PoolSettings, laid_out, pool_of, remembered
-from node_agent.dra.taints import HELD, taints_of
-from node_agent.hardware.simulated import load_profile, profile_names
+from node_agent.dra.taints import taints_of
+from node_agent.hardware.simulated import profile_names
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory, MissingGpu
+from node_agent.model.partition import Place
 from tests.fakes.builders import bridged_node, cube_mesh, h200_node, lopsided_node, pcie_node, without
 from tests.fakes.nodes import inventory_of
 from tests.unit.dra import scheduler
@@ -40,8 +41,8 @@ def test_no_allocation_gives_a_gpu_out_twice(profile: str) -> None:
     small = replace(node, gpus=node.gpus[:8], links=node.links.among(gpu.uuid for gpu in node.gpus[:8]))
     pool = published(small)
     for allocated in scheduler.of(pool.slices).allocations():
-        held = gpus_of(allocated, pool.devices)
-        assert len(held) == len(set(held)), allocated
+        held = [place for name in allocated for place in pool.devices[name].places]  # type: ignore[index]
+        assert not any(one.overlaps(other) for one, other in combinations(held, 2)), allocated
 
 
 def test_these_are_all_allocations_that_there_are() -> None:
@@ -76,57 +77,6 @@ def test_on_nodes_of_any_size_and_wiring_neither(node: Inventory, random: Any) -
     assert len(gpus_of(allocated, pool.devices)) == len(node.gpus)
 
 
-# MIG devices to come
-
-
-def with_mig_devices(pool: Pool, profile: str) -> tuple[list[Mapping[str, Any]], dict[str, set[tuple[str, int]]]]:
-    """The pool with every MIG device of two of its GPUs, in the layout that ``slices`` leaves room for.
-
-    Also the hardware of each device: GPU and memory slice.
-    """
-    mig = next(iter(load_profile(profile).boards.values())).mig
-    assert mig is not None
-    sets, devices, hardware = [], [], {}
-    for number in (0, 1):
-        slices = {f"memory-slice-{i}": {"value": "1"} for i in range(mig.memory_slices)}
-        sets.append({"name": f"gpu-{number}-mig", "counters": slices})
-        for shape in mig.profiles:
-            for start in shape.starts:
-                name = f"gpu-{number}-mig-{shape.id}-{start}"
-                taken = range(start, start + shape.size)
-                part = f"{1000 * shape.size // mig.memory_slices}m"
-                drawn = [
-                    {"counterSet": "gpus-0", "counters": {f"gpu-{number}": {"value": part}}},
-                    {"counterSet": sets[-1]["name"], "counters": {f"memory-slice-{i}": {"value": "1"} for i in taken}},
-                ]
-                kind = {"type": {"string": "mig"}}
-                devices.append({"name": name, "attributes": kind, "consumesCounters": drawn})
-                hardware[name] = {(f"gpu-{number}", i) for i in taken}
-    names = {device.gpus[0]: device.name for device in pool.devices.values() if len(device.gpus) == 1}
-    for device in pool.devices.values():
-        hardware[device.name] = {(names[gpu], i) for gpu in device.gpus for i in range(mig.memory_slices)}
-    return [*(one.content for one in pool.slices), {"sharedCounters": sets}, {"devices": devices}], hardware
-
-
-@pytest.mark.parametrize("profile", ["h200-8", "a100-80gb-8"])
-@settings(max_examples=50)
-@given(random=st.randoms(use_true_random=False))
-def test_mig_devices_fit_beside_groups_and_gpus(profile: str, random: Any) -> None:
-    pool = published(inventory_of(profile))
-    contents, hardware = with_mig_devices(pool, profile)
-    for content in contents:
-        scheduler.check_limits({**content, "devices": list(content.get("devices", ()))[:64]})
-    sched = scheduler.Scheduler(contents)
-    allocated: list[str] = []
-    wishes = list(sched.devices)
-    random.shuffle(wishes)
-    for name in wishes:
-        taken = set().union(*(hardware[other] for other in allocated))
-        assert sched.may_allocate(name, allocated) == (not taken & hardware[name]), (name, allocated)
-        if not taken & hardware[name]:
-            allocated.append(name)
-
-
 # Over time
 
 
@@ -156,8 +106,8 @@ class Node(RuleBasedStateMachine):
         self.known = remembered(self.known, now)
         layout = laid_out(self.known, GROUPS)
         names = {device.published.name for device in layout.devices}
-        stray = {gpu: HELD for name, gpus in self.allocated.items() if name not in names for gpu in gpus}
-        self.pool = pool_of(layout, lambda gpus: taints_of(gpus, HealthReport(), now, stray))
+        stray = {Place(gpu=gpu) for name, gpus in self.allocated.items() if name not in names for gpu in gpus}
+        self.pool = pool_of(layout, lambda device: taints_of(device, HealthReport(), now, stray))
         self.scheduler = scheduler.of(self.pool.slices)
 
     @rule(index=st.integers(0, 7))

@@ -4,13 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.dra.taints import HELD, MOST_TAINTS, Effect, Taint, taints_of, together
-from node_agent.model.gpu import GpuUuid
+from node_agent.dra.taints import MOST_TAINTS, Effect, Taint, taints_of, together
+from node_agent.model.device import DeviceKind, PublishedDevice
+from node_agent.model.gpu import device_name
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
+from node_agent.model.partition import Place
 from tests.fakes.builders import h200_node, uuid
 
 GPU = uuid(0)
+
+
+def device(*gpus: int) -> PublishedDevice:
+    kind = DeviceKind.GPU if len(gpus) == 1 else DeviceKind.GROUP
+    return PublishedDevice(name=device_name("device"), kind=kind, gpus=tuple(uuid(gpu) for gpu in gpus))
 
 
 def cause(reason: Reason, severity: Severity = Severity.WITHDRAWN, code: int | None = None) -> Cause:
@@ -22,9 +29,9 @@ def report(*causes: Cause) -> HealthReport:
 
 
 def found(
-    *causes: Cause, inventory: Inventory | None = None, withheld: dict[GpuUuid, str] | None = None
+    *causes: Cause, inventory: Inventory | None = None, withheld: frozenset[Place] = frozenset()
 ) -> list[dict[str, str]]:
-    taints = taints_of((GPU,), report(*causes), inventory or h200_node(), withheld or {})
+    taints = taints_of(device(0), report(*causes), inventory or h200_node(), withheld)
     return [dict(taint.content) for taint in taints]
 
 
@@ -64,7 +71,7 @@ def test_a_cause_that_means_nothing_for_new_work_is_no_taint() -> None:
 
 
 def test_a_gpu_that_somebody_else_has_is_held() -> None:
-    assert found(withheld={GPU: HELD}) == [{"key": "gpu.nvidia.com/held", "effect": "NoSchedule"}]
+    assert found(withheld=frozenset({Place(gpu=GPU)})) == [{"key": "gpu.nvidia.com/held", "effect": "NoSchedule"}]
 
 
 def test_a_gpu_that_has_dropped_out_is_lost_whatever_the_health_report_says() -> None:
@@ -87,7 +94,7 @@ def test_that_nobody_has_looked_yet_is_said_only_where_nothing_else_is_known() -
 
 def test_a_gpu_of_which_the_report_knows_nothing_has_the_health_of_all_others() -> None:
     unknown = DeviceHealth(causes=(cause(Reason.NOT_PROBED),))
-    assert len(taints_of((GPU,), HealthReport(others=unknown), h200_node(), {})) == 1
+    assert len(taints_of(device(0), HealthReport(others=unknown), h200_node(), ())) == 1
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -131,7 +138,7 @@ def test_a_dead_link_keeps_claims_from_the_groups_that_need_it_and_from_no_gpu_a
     gpus: tuple[int, ...], effects: set[Effect]
 ) -> None:
     dead = replace(cause(Reason.NVLINK), peers=frozenset({uuid(1)}))
-    taints = taints_of([uuid(gpu) for gpu in gpus], report(dead), h200_node(), {})
+    taints = taints_of(device(*gpus), report(dead), h200_node(), ())
     assert {taint.effect for taint in taints} == effects
 
 

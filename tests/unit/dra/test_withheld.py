@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.dra.slices import Pool
-from node_agent.dra.taints import HELD
 from node_agent.dra.withheld import Withholder, unseen
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.device import DeviceKind, PublishedDevice
 from node_agent.model.gpu import DeviceName, GpuUuid
+from node_agent.model.partition import Place
 from tests.fakes.builders import uuid
 
 
@@ -30,17 +30,21 @@ def grants(door: Door, device: str, *gpus: int, admin: bool = False) -> Mapping[
     return {"one": Grant(holder=Holder(door=door, id="one", name="default/one"), holds=(hold,))}
 
 
+def places(*gpus: int) -> frozenset[Place]:
+    return frozenset(Place(gpu=uuid(gpu)) for gpu in gpus)
+
+
 SINGLE = pool(gpu_0=(0,), gpu_1=(1,))
 GROUPED = pool(gpu_0=(0,), gpu_1=(1,), group_0_1=(0, 1))
 
 
 def test_what_a_pod_got_by_its_limits_is_withheld() -> None:
-    assert unseen(grants(Door.LIMIT, "gpu-0", 0), SINGLE) == {uuid(0)}
-    assert unseen(grants(Door.LIMIT, "gpu-0", 0), None) == {uuid(0)}
+    assert unseen(grants(Door.LIMIT, "gpu-0", 0), SINGLE) == places(0)
+    assert unseen(grants(Door.LIMIT, "gpu-0", 0), None) == places(0)
 
 
 def test_what_is_being_cut_anew_is_withheld_whatever_it_is_called() -> None:
-    assert unseen(grants(Door.LAYOUT, "gpu-0", 0), SINGLE) == {uuid(0)}
+    assert unseen(grants(Door.LAYOUT, "gpu-0", 0), SINGLE) == places(0)
 
 
 def test_the_scheduler_sees_what_a_claim_holds_of_the_pool() -> None:
@@ -49,11 +53,11 @@ def test_the_scheduler_sees_what_a_claim_holds_of_the_pool() -> None:
 
 
 def test_the_gpus_of_a_group_that_fell_apart_are_withheld() -> None:
-    assert unseen(grants(Door.CLAIM, "group-0-1", 0, 1), SINGLE) == {uuid(0), uuid(1)}
+    assert unseen(grants(Door.CLAIM, "group-0-1", 0, 1), SINGLE) == places(0, 1)
 
 
 def test_a_device_that_stands_for_other_gpus_now_does_not_count_for_what_is_held() -> None:
-    assert unseen(grants(Door.CLAIM, "gpu-0", 7), SINGLE) == {uuid(7)}
+    assert unseen(grants(Door.CLAIM, "gpu-0", 7), SINGLE) == places(7)
 
 
 def test_a_claim_is_not_withheld_before_it_is_known_what_is_published() -> None:
@@ -67,22 +71,23 @@ def test_who_has_admin_access_takes_nothing_from_anybody() -> None:
 async def test_grants_pool_and_mps_daemons_are_followed() -> None:
     held: Latest[Mapping[str, Grant]] = Latest({})
     served: Latest[Mapping[GpuUuid, str | None]] = Latest({})
+    strays: Latest[frozenset[Place]] = Latest(frozenset())
     published: Latest[Pool | None] = Latest(GROUPED)
-    withholder = Withholder(held, served)
+    withholder = Withholder(held, served, strays)
 
-    async def until(expected: dict[str, str]) -> None:
+    async def until(expected: frozenset[Place]) -> None:
         async with asyncio.timeout(5):
-            async for gpus in withholder.gpus.watch():
-                if gpus == expected:
+            async for found in withholder.places.watch():
+                if found == expected:
                     return
 
     async with running(withholder.run(published)):
         held.set(grants(Door.CLAIM, "group-0-1", 0, 1))
         published.set(SINGLE)
-        await until({uuid(0): HELD, uuid(1): HELD})
+        await until(places(0, 1))
         held.set({})
-        await until({})
+        await until(frozenset())
         served.set({uuid(1): "its MPS daemon is ending"})
-        await until({uuid(1): HELD})
+        await until(places(1))
         served.set({})
-        await until({})
+        await until(frozenset())

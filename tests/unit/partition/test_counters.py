@@ -1,21 +1,18 @@
 """The scheduler may allocate exactly what the driver can make: proved with its own arithmetic."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from math import ceil
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.dra.slices import PoolSettings, laid_out, pool_of
-from node_agent.model.gpu import GpuUuid, device_name
+from node_agent.model.gpu import device_name
 from node_agent.model.partition import Piece, Placement
 from node_agent.partition.choose import order
 from node_agent.partition.counters import counter_set, devices_of, draws_of, set_name
 from node_agent.partition.layout import Rules, rules_of
-from tests.fakes.nodes import inventory_of
 from tests.unit.dra import scheduler
 from tests.unit.dra.scheduler import Scheduler
 from tests.unit.partition.boards import GRAPHICS, NODES, piece, rules
@@ -121,65 +118,3 @@ def test_a_piece_draws_on_two_sets_its_part_and_its_slices() -> None:
         "jpeg-engines": "1",
         "ofa-engines": "1",
     }
-
-
-# Whole nodes, together with groups
-
-
-def node_content(profile: str, node: str) -> tuple[list[Content], dict[str, set[tuple[GpuUuid, Piece | None]]]]:
-    """All that is published of a node whose GPUs can be cut on demand, and what each device is made of."""
-    board, inventory = rules(node), inventory_of(profile)
-    pool = pool_of(laid_out(inventory, PoolSettings(groups=True)), lambda gpu: ())
-    sets = [counter_set(gpu.name, board) for gpu in inventory.gpus]
-    made: dict[str, set[tuple[GpuUuid, Piece | None]]] = {
-        name: {(gpu, None) for gpu in device.gpus} for name, device in pool.devices.items()
-    }
-    cut: list[Content] = []
-    for gpu in inventory.gpus:
-        cut += content(board, gpu.name)
-        made |= {name: {(gpu.uuid, one)} for name, one in devices(board, gpu.name).items()}
-    slices = [one.content for one in pool.slices]
-    slices += [{"sharedCounters": sets[start : start + 8]} for start in range(0, len(sets), 8)]
-    slices += [{"devices": cut[start : start + 64]} for start in range(0, len(cut), 64)]
-    return slices, made
-
-
-def possible(board: Rules, parts: Collection[tuple[GpuUuid, Piece | None]]) -> bool:
-    """Whether GPUs and pieces can be held together."""
-    for gpu in {gpu for gpu, _ in parts}:
-        here = [one for owner, one in parts if owner == gpu]
-        lying = [one for one in here if one is not None]
-        if (len(lying) < len(here) > 1) or not board.legal(lying):
-            return False
-    return True
-
-
-@pytest.mark.parametrize(("profile", "node"), [("h200-8", "h200-8"), ("a100-40gb-16", "a100-40gb-8")])
-@settings(max_examples=10)
-@given(random=st.randoms(use_true_random=False))
-def test_no_gpu_is_given_out_twice_whole_in_groups_and_in_pieces(profile: str, node: str, random: Any) -> None:
-    board = rules(node)
-    slices, made = node_content(profile, node)
-    for one in slices:
-        scheduler.check_limits(one)
-    sched = Scheduler(slices)
-    wishes = list(made)
-    random.shuffle(wishes)
-    allocated: list[str] = []
-    for name in wishes[:150]:
-        held = [part for other in allocated for part in made[other]]
-        free = possible(board, [*held, *made[name]])
-        assert sched.may_allocate(name, allocated) == free, (name, allocated)
-        if free:
-            allocated.append(name)
-
-
-@pytest.mark.parametrize(
-    ("profile", "node", "counted"),
-    [("h200-8", "h200-8", (208, 4, 2)), ("a100-40gb-16", "a100-40gb-8", (416, 7, 3)), ("a30-2", "a30-2", (28, 1, 1))],
-)
-def test_how_many_devices_and_slices_a_node_takes(profile: str, node: str, counted: tuple[int, int, int]) -> None:
-    """Devices with the whole GPUs, slices of 64 of them, and slices of 8 counter sets; without groups."""
-    gpus, board = len(inventory_of(profile).gpus), rules(node)
-    found = gpus * (len(board.pieces) + 1)
-    assert (found, ceil(found / 64), ceil((gpus + 1) / 8)) == counted
