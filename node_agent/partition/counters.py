@@ -39,7 +39,7 @@ def counter_set(gpu: DeviceName, rules: Rules) -> Content:
 def draws_of(gpu: DeviceName, rules: Rules, piece: Piece, gpus: str) -> list[Content]:
     """What a piece of a GPU draws; ``gpus`` is the counter set that counts the GPU as a whole."""
     return [
-        {"counterSet": gpus, "counters": {gpu: {"value": f"{_share(rules, piece)}m"}}},
+        {"counterSet": gpus, "counters": {gpu: {"value": _share(rules, piece)}}},
         {"counterSet": set_name(gpu), "counters": _values(rules.draws(piece))},
     ]
 
@@ -49,9 +49,11 @@ def devices_of(gpu: DeviceName, rules: Rules) -> Iterator[tuple[DeviceName, Piec
     return ((piece_name(gpu, piece), piece) for piece in order(rules) if is_named(piece.profile))
 
 
-def _share(rules: Rules, piece: Piece) -> int:
+def _share(rules: Rules, piece: Piece) -> str:
+    """The part of a GPU, spelled as the API server spells it: what is sent and what is stored are compared."""
     # Rounded down, so that pieces that fill the GPU never add up to more than it.
-    return max(1, _MILLI * piece.placement.length // rules.memory_slices)
+    share = max(1, _MILLI * piece.placement.length // rules.memory_slices)
+    return "1" if share == _MILLI else f"{share}m"
 
 
 def _values(amounts: Mapping[str, int]) -> Content:

@@ -118,3 +118,16 @@ def test_a_piece_draws_on_two_sets_its_part_and_its_slices() -> None:
         "jpeg-engines": "1",
         "ofa-engines": "1",
     }
+
+
+@BOARDS
+def test_amounts_are_spelled_as_the_api_server_spells_them(board: Rules) -> None:
+    """What is sent and what is stored are compared: 1000m would come back as 1, and the publisher take it for lost."""
+    spelled = {
+        counter["value"]
+        for device in content(board)
+        for one in device["consumesCounters"]
+        for counter in one["counters"].values()
+    }
+    assert "1" in spelled
+    assert not any(value.endswith("000m") for value in spelled), spelled
