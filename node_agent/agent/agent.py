@@ -8,7 +8,7 @@ from functools import cached_property
 from node_agent import __version__
 from node_agent.agent.dra import DraDriver
 from node_agent.agent.live import Live
-from node_agent.agent.reload import Reloader
+from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.names import KIND, file_name
@@ -24,6 +24,8 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
 from node_agent.reporting.node_reporter import Reports
+from node_agent.reporting.overview import Overview, overview
+from node_agent.reporting.page import Setting
 from node_agent.reporting.parts import CdiStatus, ClaimsStatus, ResourceStatus, ServiceStatus
 from node_agent.reporting.readiness import Facts, ReadinessWatch
 from node_agent.reporting.status import ConfigStatus, Status, status
@@ -50,6 +52,7 @@ class Agent:
     plugins: Mapping[str, DevicePlugin]
     supervisor: Supervisor
     reloader: Reloader | None = None
+    configuration: Configuration | None = None
     reports: Reports = field(default_factory=lambda: Latest({}))
     claims: Latest[DraDriver | None] = field(default_factory=lambda: Latest(None))
     started: float = field(default_factory=time.time)
@@ -79,6 +82,26 @@ class Agent:
                 *self.slices.troubles.value.values(),
             ),
         )
+
+    async def overview(self) -> Overview:
+        """What page and ``top`` show of GPUs and pods."""
+        inventory = self.keeper.inventory.value
+        # Only of MIG devices figures are shown that a look does not have anyway.
+        looks = await self.looks.with_figures() if inventory.partitions else self.looks.last.value
+        return overview(
+            node=self.live.settings.value.node_name,
+            inventory=inventory,
+            health=self.board.report.value,
+            looks=looks,
+            holdings=self.holders.value,
+        )
+
+    def settings(self) -> list[Setting]:
+        """Every value in force, and where it came from; nothing where the agent was given settings only."""
+        found = self.reloader.resolved if self.reloader else self.configuration.first if self.configuration else None
+        if found is None:
+            return []
+        return [Setting(key=key, value=str(value), source=found.origin[key]) for key, value in found.values.items()]
 
     def _facts(self) -> Facts:
         inventory, stalled = self.keeper.inventory.value, self.keeper.stalled

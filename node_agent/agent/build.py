@@ -43,6 +43,7 @@ from node_agent.hardware.sysfs import Sysfs
 from node_agent.health.board import HealthBoard
 from node_agent.health.looks import LastLooks
 from node_agent.kit.boot import read_boot_id
+from node_agent.kit.http import Routes
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -55,6 +56,7 @@ from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
 from node_agent.reporting.metrics.scrape import Metrics, Style
 from node_agent.reporting.metrics.sources import Sources
+from node_agent.reporting.page_routes import Page
 from node_agent.reporting.readiness import Phase, ReadinessNews
 from node_agent.reporting.server import StatusServer
 
@@ -231,7 +233,8 @@ def _assemble(ground: Ground) -> Agent:
         served=mps_shares.troubles,
         plugins=plugins.plugins if plugins else {},
         supervisor=supervisor,
-        reloader=Reloader(ground.configuration, live, inventory) if ground.configuration else None,
+        reloader=_reloader(ground, inventory),
+        configuration=ground.configuration,
     )
     for name, run in {
         **_hardware_services(ground, agent),
@@ -248,6 +251,12 @@ def _assemble(ground: Ground) -> Agent:
     }.items():
         supervisor.add(name, run)
     return agent
+
+
+def _reloader(ground: Ground, inventory: Latest[Inventory]) -> Reloader | None:
+    """What follows the configuration, where it has documents that may change."""
+    given = ground.configuration
+    return Reloader(given, ground.live, inventory) if given is not None and given.sources.has_documents else None
 
 
 def _publisher(ground: Ground, inventory: Latest[Inventory]) -> SpecPublisher:
@@ -290,15 +299,25 @@ def _hardware_services(ground: Ground, agent: Agent) -> Mapping[str, Run]:
 def _status_services(settings: Settings, agent: Agent) -> Mapping[str, Run]:
     """What tells of the agent, on the node and, where it has an address, over TCP."""
     folder, view, clear = settings.paths.run_dir, agent.health, agent.board.clear
-    metrics = _metrics(agent)
+    metrics: Routes = {"/metrics": _metrics(agent)}
+    page = Page(
+        overview=agent.overview,
+        status=agent.status,
+        health=view,
+        inventory=agent.keeper.inventory,
+        settings=agent.settings,
+    )
     services: dict[str, Run] = {
-        "status": StatusServer(agent.status, view, folder / "agent.sock", clear=clear, metrics=metrics).run,
+        "status": StatusServer(
+            agent.status, view, folder / "agent.sock", clear=clear, more={**metrics, **page.routes}
+        ).run,
         "health service": HealthServer(
             view, lambda: agent.readiness.look().phase is Phase.READY, folder / "health.sock"
         ).run,
     }
     if settings.http_address:
-        services["status over tcp"] = StatusServer(agent.status, view, settings.http_address, metrics=metrics).run
+        shown = {**metrics, **(page.routes if settings.http_page else {})}
+        services["status over tcp"] = StatusServer(agent.status, view, settings.http_address, more=shown).run
     return services
 
 

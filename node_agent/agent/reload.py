@@ -30,6 +30,7 @@ AFTER_RESTART: Mapping[str, str] = {
     "rescan_interval": "agent.rescanInterval",
     "registration": "agent.registration",
     "http_address": "agent.http.address",
+    "http_page": "agent.http.page",
     "device_list_strategies": "flags.plugin.deviceListStrategy",
     "device_id_strategy": "flags.plugin.deviceIDStrategy",
     "cdi_annotation_prefix": "flags.plugin.cdiAnnotationPrefix",
@@ -110,6 +111,8 @@ class Reloader:
         self._inventory = inventory
         self._refusals = Steady()
         first, trouble = configuration.first, configuration.trouble
+        self.resolved = first
+        """The newest that was put in force."""
         self.state = Latest(
             ConfigState(source=_source(first), since=time.time(), trouble=trouble, refused=int(trouble is not None))
         )
@@ -144,6 +147,7 @@ class Reloader:
         if before.trouble is not None or changed or waiting != before.after_restart:
             log.info("configuration in force", source=_source(found), changed=changed, after_restart=waiting)
             tell_notices(found)
+        self.resolved = found
         self.state.set(
             replace(
                 before,

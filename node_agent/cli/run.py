@@ -51,7 +51,7 @@ async def work(serving: Coroutine[Any, Any, None]) -> None:
 async def serve(
     settings: "Settings", stat: Callable[[Path], Any], configuration: "Configuration | None" = None
 ) -> None:
-    """Run the agent; where it has a ``configuration`` to follow, that one's settings are the ones."""
+    """Run the agent; where it has a ``configuration``, that one's settings are the ones, and its documents followed."""
     from node_agent.agent.build import built
 
     async with built(settings, stat, configuration) as agent:
@@ -71,4 +71,4 @@ async def _serve_sources(sources: "Sources", stat: Callable[[Path], Any]) -> Non
         settings = configuration.first.settings
         logs.configure(settings.log.level, settings.log.form)
         tell_notices(configuration.first)
-        await serve(settings, stat, configuration if sources.has_documents else None)
+        await serve(settings, stat, configuration)

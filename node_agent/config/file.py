@@ -152,7 +152,10 @@ class AgentLog(Section, frozen=True, kw_only=True):
 
 
 class AgentHttp(Section, frozen=True, kw_only=True):
-    """``agent.http``: a TCP address besides the socket, for probes and metrics; none where it is empty."""
+    """``agent.http``: a TCP address besides the socket, for probes and metrics; none where it is empty.
+
+    With ``page`` off the page, which names pods, is on the agent's own socket only.
+    """
 
     address: Annotated[
         str,
@@ -161,6 +164,7 @@ class AgentHttp(Section, frozen=True, kw_only=True):
             description='a host, a colon and a port up to 65535, such as ":9400", "127.0.0.1:9400" or "[::1]:9400"',
         ),
     ] = ""
+    page: bool = True
 
 
 # Every reason that a rule may be about: all but Xids, which go by number, and that nobody has looked yet.

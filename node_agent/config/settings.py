@@ -140,6 +140,7 @@ class Settings:
     rescan_interval: float = 30.0
     registration: Literal["socket", "watcher", "auto"] = "auto"
     http_address: tuple[str, int] | None = None
+    http_page: bool = True
     exclude: tuple[str, ...] = ()
     shareable: tuple[str, ...] = ()
     resources: tuple[Rename, ...] = ()
@@ -182,6 +183,7 @@ def settings(file: File) -> Settings:
         rescan_interval=seconds(agent.rescan_interval),
         registration=agent.registration,
         http_address=_address(agent.http.address),
+        http_page=agent.http.page,
         exclude=tuple(str(one) for one in agent.devices.exclude),
         shareable=tuple(str(one) for one in agent.devices.shareable),
         resources=tuple(

@@ -41,13 +41,17 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Response:
-    """An answer; ``more`` are parts that follow the body as they come, until they end or the other side is gone."""
+    """An answer; ``more`` are parts that follow the body as they come, until they end or the other side is gone.
+
+    ``headers`` are those of an answer that is whole, besides the usual ones.
+    """
 
     body: bytes = b""
     status: int = 200
     content_type: str = "text/plain; charset=utf-8"
     more: AsyncGenerator[bytes, None] | None = None
     allow: str = ""
+    headers: Sequence[tuple[str, str]] = ()
 
 
 Route = Callable[[Request], Awaitable[Response]]
@@ -270,7 +274,8 @@ def _refusal(status: int, reason: str, allow: str = "") -> Response:
 
 
 def _encode(http: h11.Connection, response: Response, wants_body: bool) -> bytes:
-    headers = [("content-type", response.content_type), ("content-length", str(len(response.body)))]
+    length = ("content-length", str(len(response.body)))
+    headers = [("content-type", response.content_type), length, *response.headers]
     if response.allow:
         headers.append(("allow", response.allow))
     if http.their_state is not h11.DONE:

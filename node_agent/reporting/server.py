@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from node_agent.errors import ConfigError
-from node_agent.kit.http import Request, Response, Route, Routes, serving
+from node_agent.kit.http import Request, Response, Routes, serving
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, Reason
 from node_agent.reporting.health import cause_status, found, not_found
@@ -33,7 +33,7 @@ Clear = Callable[[GpuUuid, Reason | None, int | None], tuple[Cause, ...]]
 class StatusServer:
     """Serves in one place, a Unix socket or a TCP address, what ``read`` answers and ``health`` shows.
 
-    With ``clear`` causes can be closed there; ``metrics`` answers scrapes.
+    With ``clear`` causes can be closed there; ``more`` are routes of others, as ``/metrics``.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class StatusServer:
         where: Path | tuple[str, int],
         *,
         clear: Clear | None = None,
-        metrics: Route | None = None,
+        more: Routes | None = None,
     ) -> None:
         self._read = read
         self._view = health
@@ -53,8 +53,8 @@ class StatusServer:
             "/readyz": self._readyz,
             "/status": self._status,
             "/health": self._health,
-            **({"/metrics": metrics} if metrics is not None else {}),
             **({"POST /health/clear": Clearing(health, clear)} if clear is not None else {}),
+            **(more or {}),
         }
 
     async def run(self) -> None:
