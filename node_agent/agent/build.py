@@ -10,6 +10,7 @@ from functools import partial
 from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.health import health_services, remembering_board
+from node_agent.agent.listeners import status_services
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
 from node_agent.agent.mps_shares import MpsShares
@@ -43,7 +44,6 @@ from node_agent.hardware.sysfs import Sysfs
 from node_agent.health.board import HealthBoard
 from node_agent.health.looks import LastLooks
 from node_agent.kit.boot import read_boot_id
-from node_agent.kit.http import Routes
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -51,14 +51,9 @@ from node_agent.kubelet import podresources
 from node_agent.kubelet.podresources import PodDevices, allocatable_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.model.inventory import Inventory
-from node_agent.reporting.health_service import HealthServer
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
-from node_agent.reporting.metrics.scrape import Metrics, Style
-from node_agent.reporting.metrics.sources import Sources
-from node_agent.reporting.page_routes import Page
-from node_agent.reporting.readiness import Phase, ReadinessNews
-from node_agent.reporting.server import StatusServer
+from node_agent.reporting.readiness import ReadinessNews
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +233,7 @@ def _assemble(ground: Ground) -> Agent:
     )
     for name, run in {
         **_hardware_services(ground, agent),
-        **_status_services(settings, agent),
+        **status_services(settings, agent),
         "readiness": agent.readiness.run,
         "ledger": ledger.run,
         "mps": mps.run,
@@ -294,53 +289,6 @@ def _hardware_services(ground: Ground, agent: Agent) -> Mapping[str, Run]:
         looks=agent.looks,
     )
     return {"inventory": agent.keeper.run, **watching, "cdi": agent.publisher.run}
-
-
-def _status_services(settings: Settings, agent: Agent) -> Mapping[str, Run]:
-    """What tells of the agent, on the node and, where it has an address, over TCP."""
-    folder, view, clear = settings.paths.run_dir, agent.health, agent.board.clear
-    metrics: Routes = {"/metrics": _metrics(agent)}
-    page = Page(
-        overview=agent.overview,
-        status=agent.status,
-        health=view,
-        inventory=agent.keeper.inventory,
-        settings=agent.settings,
-    )
-    services: dict[str, Run] = {
-        "status": StatusServer(
-            agent.status, view, folder / "agent.sock", clear=clear, more={**metrics, **page.routes}
-        ).run,
-        "health service": HealthServer(
-            view, lambda: agent.readiness.look().phase is Phase.READY, folder / "health.sock"
-        ).run,
-    }
-    if settings.http_address:
-        shown = {**metrics, **(page.routes if settings.http_page else {})}
-        services["status over tcp"] = StatusServer(agent.status, view, settings.http_address, more=shown).run
-    return services
-
-
-def _metrics(agent: Agent) -> Metrics:
-    def style() -> Style:
-        settings = agent.live.settings.value
-        return Style(names=settings.metrics_names, per_share=settings.metrics_per_share)
-
-    return Metrics(
-        Sources(
-            inventory=agent.keeper.inventory,
-            looks=agent.looks,
-            holders=agent.holders,
-            grants=agent.ledger.grants,
-            report=agent.board.report,
-            counts=lambda: agent.board.counts,
-            last_xids=lambda: agent.board.last_codes,
-            status=agent.status,
-            mps_phases=lambda: [state.phase for state in agent.mps.states.value.values()],
-            time_slice_troubles=lambda: len(agent.slices.troubles.value),
-        ),
-        style,
-    )
 
 
 def _plugin(
