@@ -1,4 +1,4 @@
-"""Puts together what tells of the agent to those who ask, for ``build``: over HTTP and gRPC, on the node and over TCP."""
+"""Puts together what tells of the agent to those who ask, for ``build``: HTTP and gRPC, on the node and over TCP."""
 
 from collections.abc import Mapping
 
