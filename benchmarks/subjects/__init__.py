@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from benchmarks.measure import Effort, Figure
-from benchmarks.subjects import allocation, cdi, claims, footprint, health, preferred, startup
+from benchmarks.subjects import allocation, cdi, claims, footprint, health, preferred, scrape, startup
 
 SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
     "start": startup.measure,
@@ -13,4 +13,5 @@ SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
     "claims": claims.measure,
     "health": health.measure,
     "CDI and inventory": cdi.measure,
+    "scrape": scrape.measure,
 }

@@ -34,14 +34,14 @@ async def measure(effort: Effort) -> Sequence[Figure]:
             sizes = _sizes(agent, bare)
             idle = await _idle("processor time in an idle minute", agent, PROFILE, seconds, IDLE_TARGET)
             after_calls = await _after_calls(place, agent, effort.pick(full=10_000, quick=2_000))
-        partitioned = _partitioned(place.folder)
-        async with place.agent_on(partitioned) as agent:
+        cut = partitioned(place.folder)
+        async with place.agent_on(cut) as agent:
             await asyncio.sleep(2 * SETTLE_SECONDS)
-            idle_with_mig = await _idle(f"  with {INSTANCES} MIG devices on each GPU", agent, partitioned, seconds)
+            idle_with_mig = await _idle(f"  with {INSTANCES} MIG devices on each GPU", agent, cut, seconds)
     return [*sizes, idle, idle_with_mig, *after_calls]
 
 
-def _partitioned(folder: Path) -> str:
+def partitioned(folder: Path) -> str:
     """The profile of the same node with each of its GPUs cut to the smallest MIG devices."""
     profile = yaml.safe_load((PROFILES / f"{PROFILE}.yaml").read_text())
     for gpu in profile["gpus"]:

@@ -1,0 +1,61 @@
+"""What Prometheus is told of pods on a real node, over the port that it scrapes."""
+
+from urllib.request import urlopen
+
+import pytest
+
+from tests.fakes.scraped import Found, of_text, series
+from tests.node.agent import gpu_pod, offered, registered
+from tests.node.rig.node import RealNode
+from tests.node.rig.waiting import wait_until
+from tests.node.test_claims import cluster, run, start
+
+__all__ = ["cluster"]
+
+pytestmark = pytest.mark.node
+
+TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
+
+
+def scrape(node: RealNode) -> Found:
+    with urlopen(f"http://{node.machine.address}:9400/metrics", timeout=10) as answer:
+        return series(of_text(answer.read().decode()))
+
+
+def pods(found: Found, name: str = TEMPERATURE) -> dict[str, int]:
+    """Of how many devices each pod has series."""
+    names = [labels["pod"] for labels, _ in found.get(name, ()) if labels.get("pod")]
+    return {pod: names.count(pod) for pod in names}
+
+
+def test_a_running_pods_series_have_its_name_and_go_when_it_ends(cluster: RealNode) -> None:
+    """By its limits and by a claim alike."""
+    # Else the scheduler makes a claim of the limits as well.
+    registered(start(cluster, http={"address": ":9400"}))
+    offered(cluster, 8)
+    cluster.pods.run(gpu_pod("by-limit", 2))
+    _, (claimed,) = run(cluster, "by-claim")
+
+    wait_until("both have series", lambda: pods(scrape(cluster)) == {"by-limit": 2, "by-claim": 1}, timeout=30)
+    found = scrape(cluster)
+    holders = [labels for labels, _ in found["node_agent_device_holder_info"]]
+    assert {(one["door"], one["of"], one["pod"], one["container"]) for one in holders} == {
+        ("limit", "nvidia.com/gpu", "by-limit", "main"),
+        ("claim", "default/by-claim", "by-claim", "main"),
+    }
+    (index,) = (labels["gpu"] for labels, _ in found[TEMPERATURE] if labels.get("pod") == "by-claim")
+    assert claimed.startswith("gpu-")
+    assert [labels["Hostname"] for labels, _ in found[TEMPERATURE]] == [cluster.name] * 8
+    done = {labels["operation"]: value for labels, value in found["node_agent_claim_operation_seconds_count"]}
+    assert done == {"prepare": 1}
+    written = [labels for labels, _ in found["node_agent_api_request_seconds_count"] if labels["verb"] == "create"]
+    assert ("resourceslices", "ok") in {(labels["resource"], labels["result"]) for labels in written}
+
+    for pod in ("by-limit", "by-claim"):
+        cluster.api.delete("Pod", pod)
+        cluster.pods.wait_gone(pod)
+    wait_until("neither has", lambda: not pods(scrape(cluster)), timeout=30)
+    found = scrape(cluster)
+    assert len(found[TEMPERATURE]) == 8
+    assert "node_agent_device_holder_info" not in found
+    assert index in {labels["gpu"] for labels, _ in found[TEMPERATURE]}
