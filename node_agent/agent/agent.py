@@ -7,6 +7,7 @@ from functools import cached_property
 
 from node_agent import __version__
 from node_agent.agent.dra import DraDriver
+from node_agent.agent.layouts import NodeLayouts
 from node_agent.agent.live import Live
 from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Supervisor
@@ -28,7 +29,7 @@ from node_agent.reporting.overview import Overview, overview
 from node_agent.reporting.page import Setting
 from node_agent.reporting.parts import CdiStatus, ClaimsStatus, ResourceStatus, ServiceStatus
 from node_agent.reporting.readiness import Facts, ReadinessWatch
-from node_agent.reporting.status import ConfigStatus, Status, status
+from node_agent.reporting.status import ConfigStatus, LayoutStatus, Status, status
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
 
@@ -50,6 +51,7 @@ class Agent:
     mps: MpsDaemons
     served: Latest[Mapping[GpuUuid, str | None]]
     plugins: Mapping[str, DevicePlugin]
+    layouts: NodeLayouts
     supervisor: Supervisor
     reloader: Reloader | None = None
     configuration: Configuration | None = None
@@ -77,6 +79,7 @@ class Agent:
             started=self.started,
             config=self._config(),
             reports=[one for one in self.reports.value.values() if one.standing or one.trouble],
+            layout=self._layout(),
             notices=(
                 *self.live.selection.value.shares(self.keeper.inventory.value).notes,
                 *self.slices.troubles.value.values(),
@@ -146,6 +149,12 @@ class Agent:
             return None
         waits = [f"{name}: {device}" for name, plugin in self.plugins.items() for device in plugin.draining]
         return ConfigStatus(**asdict(self.reloader.state.value), waits=tuple(waits))
+
+    def _layout(self) -> LayoutStatus | None:
+        state = self.layouts.layouts.state.value
+        if state is None:
+            return None
+        return LayoutStatus(name=state.name, source=state.source, phase=state.phase, reasons=tuple(state.reasons))
 
     def _cdi(self) -> CdiStatus:
         published = self.publisher.published.value

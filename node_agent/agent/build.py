@@ -10,6 +10,7 @@ from functools import partial
 from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.health import health_services, remembering_board
+from node_agent.agent.layouts import LayoutNews, layout_services, node_layouts
 from node_agent.agent.listeners import status_services
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
@@ -103,8 +104,10 @@ async def built(
             agent.claims.set(driver)
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
-        for name, run in (await opened.enter_async_context(_node_reports(agent))).items():
-            agent.supervisor.add(name, run)
+        followed = configuration is not None and configuration.labels is not None
+        for services in (_node_reports(agent), layout_services(settings, agent.layouts, followed=followed)):
+            for name, run in (await opened.enter_async_context(services)).items():
+                agent.supervisor.add(name, run)
         yield agent
 
 
@@ -114,7 +117,7 @@ def _recheck(settings: Settings, agent: Agent) -> Recheck:
 
 
 def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]]:
-    news: list[News] = [ReadinessNews(agent.readiness.lasting)]
+    news: list[News] = [ReadinessNews(agent.readiness.lasting), LayoutNews(agent.layouts.layouts.state)]
     if agent.reloader:
         news.append(ConfigNews(agent.reloader.state))
     return node_reports(
@@ -213,13 +216,15 @@ def _assemble(ground: Ground) -> Agent:
     supervisor = Supervisor()
     make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares)
     plugins = DevicePlugins(live.selection, make, supervisor) if settings.device_plugin else None
+    holders = Holders(DRIVER, ledger.grants, pods.last)
+    configuration = ground.configuration
     agent = Agent(
         live=live,
         keeper=keeper,
         board=ground.board,
         health=_health_view(ground, keeper),
         looks=LastLooks(),
-        holders=Holders(DRIVER, ledger.grants, pods.last),
+        holders=holders,
         publisher=publisher,
         ledger=ledger,
         limits=limits,
@@ -227,6 +232,16 @@ def _assemble(ground: Ground) -> Agent:
         mps=mps,
         served=mps_shares.troubles,
         plugins=plugins.plugins if plugins else {},
+        layouts=node_layouts(
+            live.settings,
+            configuration.labels if configuration and configuration.labels else Latest(None),
+            keeper=keeper,
+            partitioning=ground.provider.partitioning,
+            ledger=ledger,
+            limits=limits,
+            pods=pods,
+            holders=holders,
+        ),
         supervisor=supervisor,
         reloader=_reloader(ground, inventory),
         configuration=ground.configuration,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from node_agent.agent.label import Labels
 from node_agent.agent.live import Live
 from node_agent.config.resolve import Resolved, Sources
 from node_agent.config.settings import Settings
@@ -57,11 +58,15 @@ log = Log(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Configuration:
-    """What an agent starts with: ``first`` is in force, and ``trouble`` says why it is not what the sources say."""
+    """What an agent starts with: ``first`` is in force, and ``trouble`` says why it is not what the sources say.
+
+    ``labels`` are all labels of the node where somebody follows them.
+    """
 
     sources: Sources
     label: Latest[str | None]
     first: Resolved
+    labels: Labels | None = None
     trouble: str | None = None
 
 

@@ -59,6 +59,8 @@ async def serve(
 
 
 async def _serve_sources(sources: "Sources", stat: Callable[[Path], Any]) -> None:
+    from dataclasses import replace
+
     from node_agent.agent.label import node_label
     from node_agent.agent.reload import first_configuration, tell_notices
     from node_agent.kit import logs
@@ -66,8 +68,10 @@ async def _serve_sources(sources: "Sources", stat: Callable[[Path], Any]) -> Non
     # What is said before the documents are read follows the command line.
     log = sources.bare.resolve().settings.log
     logs.configure(log.level, log.form)
-    async with node_label(sources) as label:
-        configuration = first_configuration(sources, label)
+    async with node_label(sources) as labelled:
+        configuration = first_configuration(sources, labelled.config)
+        if labelled.followed:
+            configuration = replace(configuration, labels=labelled.labels)
         settings = configuration.first.settings
         logs.configure(settings.log.level, settings.log.form)
         tell_notices(configuration.first)

@@ -79,8 +79,8 @@ def asked_label(sources: "Sources") -> str | None:
     from node_agent.kit import logs
 
     async def ask() -> str | None:
-        async with node_label(sources) as label:
-            return label.value
+        async with node_label(sources) as labelled:
+            return labelled.config.value
 
     if sources.named is None:
         return None

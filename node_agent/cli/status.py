@@ -11,7 +11,7 @@ from node_agent.cli.shared import agent_socket, console, plain
 from node_agent.errors import NodeAgentError
 from node_agent.kit.http_client import get
 from node_agent.reporting.parts import ClaimsStatus, PartState, ResourceStatus
-from node_agent.reporting.status import ConfigStatus, GpuStatus, Status
+from node_agent.reporting.status import ConfigStatus, GpuStatus, LayoutStatus, Status
 
 COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red", "evicted": "red"}
 
@@ -106,6 +106,8 @@ def _lines(found: Status) -> Iterator[str]:
 
 
 def _ending(found: Status) -> Iterator[str]:
+    if found.layout is not None:
+        yield from _layout_lines(found.layout)
     yield from (f"[yellow]notice[/yellow] {plain(text)}" for text in found.notices)
     # What is wrong with single GPUs is in their table.
     degraded = [part for part in found.parts if part.state is PartState.DEGRADED and part.name != "devices"]
@@ -124,6 +126,14 @@ def _config_lines(config: ConfigStatus) -> Iterator[str]:
         yield f"[yellow]waits for the pod that holds it[/yellow] {plain(device)}"
     if config.after_restart:
         yield f"[yellow]in force after a restart of the agent[/yellow] {plain(', '.join(config.after_restart))}"
+
+
+def _layout_lines(layout: LayoutStatus) -> Iterator[str]:
+    """How far the layout is that is asked for, and why no further."""
+    colour = {"success": "green", "failed": "red"}.get(layout.phase, "yellow")
+    yield f"[bold]MIG layout[/bold] {plain(layout.name)} ({plain(layout.source)}): [{colour}]{layout.phase}[/]"
+    for reason in layout.reasons:
+        yield f"  [{colour}]{plain(reason)}[/]"
 
 
 def _gpu_row(gpu: GpuStatus) -> list[str]:

@@ -285,15 +285,30 @@ class AgentDra(Section, frozen=True, kw_only=True):
     enforce_limits: Literal["auto", "always", "never"] = "auto"
 
 
+MigProfileName = Annotated[str, Meta(min_length=1, description="a MIG profile, such as 3g.71gb")]
+
+
 class AgentMig(Section, frozen=True, kw_only=True):
     """``agent.mig``: who decides how GPUs are cut.
 
     GPUs in ``onDemand`` (by UUID, index, name or product) are cut by claims: a prepared claim makes its MIG device, and
     the end of the claim removes it. ``sweep`` removes what lies there that no claim has, unless processes run on it.
+
+    The others follow the layout that the node's label nvidia.com/mig.config names, or else ``config``; ``configFile``
+    has the layouts in the form of mig-parted, by default there are the usual ones of the node's GPUs. ``layouts``:
+    ``auto`` leaves it to NVIDIA's MIG manager where that runs, ``always`` does not, and ``never`` cuts nothing.
+    ``whenInUse``: what is in use and has to go is waited for, or the layout is refused. ``defragment`` says whether
+    idle partitions are merged so that there is room for one of each profile in ``keepRoomFor``.
     """
 
     on_demand: tuple[GpuWord, ...] = ()
     sweep: bool = True
+    layouts: Literal["auto", "always", "never"] = "auto"
+    config: str = ""
+    config_file: PlaceOrNone = ""
+    when_in_use: Literal["wait", "refuse"] = "wait"
+    defragment: Literal["off", "advise", "act"] = "advise"
+    keep_room_for: tuple[MigProfileName, ...] = ()
 
 
 class AgentNodeReports(Section, frozen=True, kw_only=True):

@@ -160,6 +160,12 @@ class Settings:
     dra_enforce_limits: Literal["auto", "always", "never"] = "auto"
     mig_on_demand: tuple[str, ...] = ()
     mig_sweep: bool = True
+    mig_layouts: Literal["auto", "always", "never"] = "auto"
+    mig_config: str = ""
+    mig_config_file: Path | None = None
+    mig_when_in_use: Literal["wait", "refuse"] = "wait"
+    mig_defragment: Literal["off", "advise", "act"] = "advise"
+    mig_keep_room_for: tuple[str, ...] = ()
     node_condition: bool = True
     node_events: bool = True
     metrics_names: Literal["legacy", "current"] = "legacy"
@@ -205,6 +211,12 @@ def settings(file: File) -> Settings:
         dra_enforce_limits=agent.dra.enforce_limits,
         mig_on_demand=tuple(str(one) for one in agent.mig.on_demand),
         mig_sweep=agent.mig.sweep,
+        mig_layouts=agent.mig.layouts,
+        mig_config=agent.mig.config,
+        mig_config_file=Path(agent.mig.config_file) if agent.mig.config_file else None,
+        mig_when_in_use=agent.mig.when_in_use,
+        mig_defragment=agent.mig.defragment,
+        mig_keep_room_for=agent.mig.keep_room_for,
         node_condition=agent.node_reports.condition,
         node_events=agent.node_reports.events,
         metrics_names=agent.metrics.names,

@@ -39,11 +39,15 @@ class PodDevice:
 
 
 class PodDevices:
-    """What the kubelet tells of its pods: ``last`` is its last answer, whoever asked, and stays while it is silent."""
+    """What the kubelet tells of its pods: ``last`` is its last answer, whoever asked, and stays while it is silent.
+
+    ``pods`` are all of them, also those without devices, as ``namespace/name``.
+    """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self.last: Latest[tuple[PodDevice, ...]] = Latest(())
+        self.pods: frozenset[str] = frozenset()
 
     async def held(self) -> dict[str, frozenset[str]]:
         """The ids of the devices that pods hold at this moment by their limits, by resource.
@@ -55,6 +59,7 @@ class PodDevices:
         """
         async with lister(self._socket, "who holds what") as asked:
             answer = await asked.List(wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
+        self.pods = frozenset(f"{pod.namespace}/{pod.name}" for pod in answer.pod_resources)
         self.last.set(tuple(dict.fromkeys(_pod_devices(answer))))
         return _by_resource((one.of, (one.device,)) for one in self.last.value if not one.claim)
 

@@ -5,7 +5,7 @@ state in between is a legal layout. Which pieces are wanted where comes from ``s
 that nothing can be saved: what is neither kept nor in use is removed, and what is not there is made.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -84,18 +84,24 @@ def plan(rules: Rules, state: State, goal: Goal, *, resetless: bool = True) -> P
             raise LayoutRefused("the GPU has no MIG")
         return Plan()
     layout = layout_for(rules, goal.counts, state.lying, state.in_use) if goal.enabled else ()
-    goes = [piece for piece in state.lying if piece not in layout]
-    comes = [piece for piece in layout if piece not in state.lying]
-    mode = _mode_steps(state.mode, goal.enabled)
-    changes = bool(mode) and state.mode.active != goal.enabled
-    removals = [Step(action=Action.DESTROY, piece=piece) for piece in goes]
-    creations = [Step(action=Action.CREATE, piece=piece) for piece in comes]
+    changes = state.mode.active != goal.enabled
     return Plan(
-        steps=(*removals, *mode, *creations),
+        steps=steps_to(state, layout, enabled=goal.enabled),
         keeps=tuple(piece for piece in state.lying if piece in layout),
-        waits_for=tuple(piece for piece in goes if piece in state.in_use),
+        waits_for=tuple(piece for piece in state.lying if piece not in layout and piece in state.in_use),
         needs_idle=changes and state.busy,
         may_need_reset=changes and not resetless,
+    )
+
+
+def steps_to(state: State, layout: Collection[Piece], *, enabled: bool) -> tuple[Step, ...]:
+    """The steps from what is there to these very pieces: also the way back to what was there before."""
+    goes = [piece for piece in state.lying if piece not in layout]
+    comes = [piece for piece in layout if piece not in state.lying]
+    return (
+        *(Step(action=Action.DESTROY, piece=piece) for piece in goes),
+        *(_mode_steps(state.mode, enabled) if state.mode is not None else ()),
+        *(Step(action=Action.CREATE, piece=piece) for piece in comes),
     )
 
 

@@ -53,6 +53,15 @@ class ReportStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     trouble: str | None = None
 
 
+class LayoutStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The MIG layout that is asked for: its name, who asks, how far it is, and why it is no further."""
+
+    name: str
+    source: str
+    phase: str
+    reasons: tuple[str, ...] = ()
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The whole document. ``trouble`` lists what keeps the agent from its work; none where it is ready.
 
@@ -77,6 +86,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     claims: ClaimsStatus | None = None
     cdi: CdiStatus | None = None
     config: ConfigStatus | None = None
+    layout: LayoutStatus | None = None
     services: tuple[ServiceStatus, ...] = ()
     reports: tuple[ReportStatus, ...] = ()
 
@@ -110,6 +120,7 @@ def status(
     notices: Sequence[str] = (),
     config: ConfigStatus | None = None,
     reports: Sequence[ReportStatus] = (),
+    layout: LayoutStatus | None = None,
 ) -> Status:
     """Put the document together."""
     inventory = facts.inventory
@@ -131,6 +142,7 @@ def status(
         claims=facts.claims,
         cdi=facts.cdi,
         config=config,
+        layout=layout,
         services=tuple(facts.services),
         reports=tuple(reports),
     )

@@ -50,7 +50,8 @@ async def until(label: Latest[str | None], wanted: str | None) -> None:
 async def test_the_label_of_our_own_node_is_known_at_once_and_followed(server: ApiServer, tmp_path: Path) -> None:
     server.put(NODES, node("node-a", **{USUAL_LABEL: "shared"}))
     server.put(NODES, node("node-b", **{USUAL_LABEL: "whole"}))
-    async with node_label(asking(server, tmp_path)) as label:
+    async with node_label(asking(server, tmp_path)) as labelled:
+        label = labelled.config
         assert label.value == "shared"
         server.put(NODES, node("node-a", **{USUAL_LABEL: "whole"}))
         await until(label, "whole")
@@ -60,7 +61,8 @@ async def test_the_label_of_our_own_node_is_known_at_once_and_followed(server: A
 
 async def test_another_label_may_be_the_one(server: ApiServer, tmp_path: Path) -> None:
     server.put(NODES, node("node-a", **{"example.com/gpus": "shared", USUAL_LABEL: "whole"}))
-    async with node_label(asking(server, tmp_path, NODE_LABEL="example.com/gpus")) as label:
+    async with node_label(asking(server, tmp_path, NODE_LABEL="example.com/gpus")) as labelled:
+        label = labelled.config
         assert label.value == "shared"
 
 
@@ -70,7 +72,8 @@ async def test_a_server_that_does_not_answer_is_waited_for_only_so_long(
     monkeypatch.setattr(label_module, "PATIENCE_SECONDS", 0.2)
     server.put(NODES, node("node-a", **{USUAL_LABEL: "shared"}))
     server.hang(100)
-    async with node_label(asking(server, tmp_path)) as label:
+    async with node_label(asking(server, tmp_path)) as labelled:
+        label = labelled.config
         assert label.value is None
 
 
@@ -78,13 +81,15 @@ async def test_without_a_way_to_the_server_there_is_no_label_and_a_word_about_it
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        async with node_label(sources(None, {"NODE_NAME": "node-a"}, {}, tmp_path)) as label:
+        async with node_label(sources(None, {"NODE_NAME": "node-a"}, {}, tmp_path)) as labelled:
+            label = labelled.config
             assert label.value is None
     assert [record.getMessage() for record in caplog.records] == ["the node's label is not read"]
 
 
 async def test_where_nothing_is_to_be_chosen_nobody_is_asked(server: ApiServer, tmp_path: Path) -> None:
     found = asking(server, tmp_path)
-    async with node_label(Sources(environment=found.environment)) as label:
+    async with node_label(Sources(environment=found.environment)) as labelled:
+        label = labelled.config
         assert label.value is None
     assert server.requests == []

@@ -96,7 +96,7 @@ async def test_nobody_writes_labels_where_none_are_wanted(place: Place) -> None:
     async with ApiServer() as server, place.agent(settings(place, server, "none")) as agent:
         await until(lambda: agent.keeper.inventory.value.generation)
         assert "node reports" not in agent.supervisor.states.value
-    assert server.requests == []
+    assert server.writes() == []
 
 
 async def test_a_driver_that_goes_takes_no_label_with_it(place: Place) -> None:

@@ -229,6 +229,12 @@ CHANGED: dict[str, Any] = {
     "mig_sweep": False,
     "metrics_names": "current",
     "metrics_per_share": True,
+    "mig_layouts": "never",
+    "mig_config": "all-balanced",
+    "mig_config_file": Path("/etc/mig.yaml"),
+    "mig_when_in_use": "refuse",
+    "mig_defragment": "off",
+    "mig_keep_room_for": ("3g.71gb",),
     "log": Log(level="debug"),
 }
 

@@ -1,0 +1,337 @@
+"""The node is cut as is asked for, with whatever is in use left alone; and what cannot be is said and undone."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from node_agent.allocation.grants import Door, Grant, Hold, Holder
+from node_agent.errors import DeviceHeld
+from node_agent.layouts import layouts as layouts_module
+from node_agent.layouts.state import Phase
+from node_agent.model.gpu import PartitionMode
+from tests.unit.layouts.world import layouts, order, simulated, world
+
+MIXED = layouts(
+    mixed="""
+    - devices: [0]
+      mig-enabled: true
+      mig-devices: {"1g.18gb": 2, "2g.35gb": 1, "3g.71gb": 1}
+    - devices: [1]
+      mig-enabled: true
+      mig-devices: {"7g.141gb": 1}
+""",
+    impossible="""
+    - devices: [0]
+      mig-enabled: true
+      mig-devices: {"4g.71gb": 2}
+    - devices: [1]
+      mig-enabled: true
+      mig-devices: {}
+""",
+)
+
+BALANCED = ["2g.35gb at 0", "1g.18gb at 2", "1g.18gb at 3", "3g.71gb at 4"]
+SMALL = [f"1g.18gb at {start}" for start in range(7)]
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layouts_module, "AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(layouts_module, "FIRST_SECONDS", 0.2)
+
+
+async def test_a_layout_of_a_file_is_made_on_the_gpus_that_it_names(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("mixed", layouts=MIXED)) as here:
+            state = await here.done("mixed")
+            assert here.lying(0) == BALANCED
+            assert here.lying(1) == ["7g.141gb at 0"]
+            assert [here.lying(index) for index in range(2, 8)] == [None] * 6
+            assert [one.gpu for one in state.gpus] == [gpu.name for gpu in here.gpus[:2]]
+            assert len(here.inventory.partitions) == 5, "the front doors see them before they may have the GPUs"
+
+
+async def test_the_usual_layouts_need_no_file_and_follow_each_other(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("all-1g.18gb")) as here:
+            await here.done("all-1g.18gb")
+            assert here.lying(7) == SMALL
+            here.order.set(order("all-balanced"))
+            await here.done("all-balanced")
+            assert here.lying(7) == BALANCED
+            here.order.set(order("all-disabled"))
+            await here.done("all-disabled")
+            assert [here.lying(index) for index in range(8)] == [None] * 8
+
+
+async def test_an_unknown_layout_changes_nothing_and_names_those_that_there_are(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("all-1g.19gb")) as here:
+            state = await here.done("all-1g.19gb", Phase.FAILED)
+            assert state.trouble.startswith("no MIG layout is named 'all-1g.19gb'; there is all-1g.18gb")
+            assert here.lying(0) is None
+
+
+async def test_a_gpu_that_cannot_be_cut_so_fails_alone(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("impossible", layouts=MIXED)) as here:
+            state = await here.done("impossible", Phase.FAILED)
+            assert [str(one) for one in state.gpus if one.phase is Phase.FAILED] == [
+                f"{here.gpus[0].name}: 2 × 4g.71gb: a GPU takes 1 at most"
+            ]
+            assert here.lying(0) is None
+            assert here.lying(1) == []
+
+
+async def test_what_claims_cut_is_left_to_them(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("all-enabled", leaves=("0",))) as here:
+            await here.done("all-enabled")
+            assert here.lying(0) is None
+            assert here.lying(1) == []
+
+
+async def test_nothing_is_changed_where_nothing_is_asked_for(tmp_path: Path) -> None:
+    """Also what an administrator has made stays."""
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path) as here:
+            await asyncio.sleep(0.3)
+            assert here.lying(1) == ["1g.6gb at 0", "1g.6gb at 1", "2g.12gb at 2"]
+            assert here.layouts.state.value is None
+
+
+async def test_what_is_made_by_hand_gives_way_to_the_layout(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("all-1g.18gb")) as here:
+            await here.done("all-1g.18gb")
+            mig = node.faults.gpu(3).mig
+            assert mig is not None
+            for instance in list(mig.instances.values())[:2]:
+                instance.compute.clear()
+                mig.destroy(instance)
+            async with asyncio.timeout(5):
+                while here.lying(3) != SMALL:
+                    await asyncio.sleep(0.02)
+
+
+# In use
+
+
+async def test_what_is_held_is_waited_for_and_named_and_the_others_go_on(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("all-3g.71gb")) as here:
+            await here.done("all-3g.71gb")
+            holder = await here.give(0, here.part(0, 4))
+            here.order.set(order("all-1g.18gb"))
+            await here.done("all-1g.18gb", Phase.PENDING)
+            async with asyncio.timeout(5):
+                while here.lying(7) != SMALL:
+                    await asyncio.sleep(0.02)
+            await here.done("all-1g.18gb", Phase.PENDING)
+            assert here.lying(0) == ["3g.71gb at 0", "3g.71gb at 4"]
+            await here.until(
+                lambda state: (
+                    state is not None
+                    and list(state.reasons)
+                    == [f"{here.gpus[0].name}: waits: 3g.71gb at 4 is held by claim team/job (uid-0-3g.71gb at 4)"]
+                )
+            )
+            await here.ledger.release(holder.id)
+            await here.done("all-1g.18gb")
+            assert here.lying(0) == SMALL
+
+
+async def test_what_is_to_go_is_given_to_nobody_while_the_rest_is_waited_for(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("all-3g.71gb")) as here:
+            await here.done("all-3g.71gb")
+            await here.give(0, here.part(0, 4))
+            idle = here.part(0, 0)
+            here.order.set(order("all-1g.18gb"))
+            await here.until(lambda state: state is not None and len(list(state.reasons)) == 1)
+            with pytest.raises(DeviceHeld, match=r"held by layout all-1g\.18gb"):
+                await here.give(0, idle)
+            here.order.set(order("all-3g.71gb"))
+            await here.done("all-3g.71gb")
+            await here.give(0, idle)
+
+
+async def test_what_stays_goes_on_being_given_out_while_its_gpu_is_changed(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, order("mixed", layouts=MIXED)) as here:
+            await here.done("mixed")
+            await here.give(0, here.part(0, 4))
+            other = layouts(
+                other="""
+    - devices: [0]
+      mig-enabled: true
+      mig-devices: {"1g.18gb": 4, "3g.71gb": 1}
+"""
+            )
+            here.order.set(order("other", layouts=other))
+            await here.done("other")
+            assert here.lying(0) == [*SMALL[:4], "3g.71gb at 4"]
+
+
+async def test_processes_that_nobody_gave_the_gpu_to_are_waited_for_too(tmp_path: Path) -> None:
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path) as here:
+            mig = node.faults.gpu(1).mig
+            assert mig is not None
+            (used,) = [one.id for one in mig.instances.values() if one.start == 2]
+            node.faults.start_process(1, 4711, instance=used, compute_instance=0)
+            only = layouts(only='\n    - {devices: [1], mig-enabled: true, mig-devices: {"4g.24gb": 1}}\n')
+            here.order.set(order("only", layouts=only))
+            state = await here.done("only", Phase.PENDING)
+            await here.until(lambda state: state is not None and bool(list(state.reasons)))
+            state = await here.done("only", Phase.PENDING)
+            assert list(state.reasons) == [
+                f"{here.gpus[1].name}: waits: 2g.12gb at 2 is held by processes that run on it"
+            ]
+            node.faults.stop_process(1, 4711)
+            await here.done("only")
+            assert here.lying(1) == ["4g.24gb at 0"]
+
+
+async def test_refused_where_a_gpu_is_in_use_no_gpu_is_touched_until_it_is_free(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path) as here:
+            holder = await here.give(0, door=Door.LIMIT)
+            here.order.set(order("all-1g.18gb", refuse=True))
+            state = await here.done("all-1g.18gb", Phase.FAILED)
+            await here.until(lambda state: state is not None and len(state.gpus) == 8)
+            state = await here.done("all-1g.18gb", Phase.FAILED)
+            assert f"{here.gpus[0].name}: the whole GPU is held by limit team/job (uid-0-None)" in list(state.reasons)
+            assert [here.lying(index) for index in range(8)] == [None] * 8
+            await here.ledger.release(holder.id)
+            await here.done("all-1g.18gb")
+            assert here.lying(0) == SMALL
+
+
+async def test_nobody_is_given_a_gpu_in_the_middle_of_a_change(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path) as here:
+            refused = 0
+
+            async def grab() -> None:
+                nonlocal refused
+                gpu = here.gpus[0].uuid
+                while True:
+                    holder = Holder(door=Door.LIMIT, id="pod", name="nvidia.com/gpu")
+                    try:
+                        await here.ledger.reserve(Grant(holder=holder, holds=(Hold(device="gpu", gpus=(gpu,)),)))
+                    except DeviceHeld:
+                        refused += 1
+                        mode = here.inventory.by_uuid[gpu].partition_mode
+                        if mode is PartitionMode.ENABLED and len(here.inventory.instances.get(gpu, ())) == 7:
+                            return
+                    else:
+                        assert here.lying(0) is None, "given out while it was being cut"
+                        await here.ledger.release(holder.id)
+                    await asyncio.sleep(0)
+
+            here.order.set(order("all-1g.18gb"))
+            async with asyncio.timeout(20):
+                await grab()
+            assert refused
+
+
+# The mode
+
+ONE_A100 = layouts(only='\n    - {devices: [0], mig-enabled: true, mig-devices: {"1g.5gb": 7}}\n')
+
+
+async def test_a_mode_that_waits_for_a_reset_is_said_and_the_gpu_is_kept_free_for_it(tmp_path: Path) -> None:
+    with simulated("a100-40gb-8") as node:
+        async with world(node, tmp_path) as here:
+            node.faults.start_process(0, 4711)
+            here.order.set(order("only", layouts=ONE_A100))
+            await here.until(lambda state: state is not None and "nvidia-smi --gpu-reset" in " ".join(state.reasons))
+            with pytest.raises(DeviceHeld):
+                await here.give(0)
+            node.faults.gpu(0).reset()
+            await here.done("only")
+            assert here.lying(0) == [f"1g.5gb at {start}" for start in range(7)]
+
+
+async def test_a_mode_that_waits_for_processes_is_tried_again_when_they_may_have_ended(tmp_path: Path) -> None:
+    with simulated("a100-40gb-8") as node:
+        async with world(node, tmp_path) as here:
+            node.faults.start_process(0, 4711)
+            here.order.set(order("only", layouts=ONE_A100))
+            await here.until(lambda state: state is not None and "MIG is enable-pending" in " ".join(state.reasons))
+            node.faults.stop_process(0, 4711)
+            await here.done("only")
+            assert here.lying(0) == [f"1g.5gb at {start}" for start in range(7)]
+
+
+async def test_a_pending_mode_is_called_off_with_the_wish_for_it(tmp_path: Path) -> None:
+    with simulated("a100-40gb-8") as node:
+        async with world(node, tmp_path) as here:
+            node.faults.start_process(0, 4711)
+            here.order.set(order("only", layouts=ONE_A100))
+            await here.until(lambda state: state is not None and "MIG is enable-pending" in " ".join(state.reasons))
+            here.order.set(None)
+            await here.until(lambda state: state is None)
+            await here.give(0)
+            mig = node.faults.gpu(0).mig
+            assert mig is not None
+            assert not mig.pending
+
+
+# What fails
+
+
+async def test_a_step_that_fails_leads_back_to_what_was_there_and_is_tried_again(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path) as here:
+            first = layouts(first='\n    - {devices: [0], mig-enabled: true, mig-devices: {"3g.71gb": 2}}\n')
+            here.order.set(order("first", layouts=first))
+            await here.done("first")
+            node.faults.fail("nvmlGpuInstanceCreateComputeInstance", code="UNKNOWN", times=1)
+            second = layouts(second='\n    - {devices: [0], mig-enabled: true, mig-devices: {"1g.18gb": 7}}\n')
+            here.order.set(order("second", layouts=second))
+            state = await here.done("second", Phase.FAILED)
+            (change,) = state.gpus
+            assert change.trouble.startswith("cannot make 1g.18gb at 0: ")
+            assert change.done == ("remove 3g.71gb at 0", "remove 3g.71gb at 4")
+            assert change.undone == ("make 3g.71gb at 0", "make 3g.71gb at 4")
+            await here.done("second")
+            assert here.lying(0) == SMALL
+
+
+async def test_a_mode_that_fails_is_said_and_nothing_is_left_held(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path) as here:
+            node.faults.fail("nvmlDeviceSetMigMode", code="NO_PERMISSION")
+            here.order.set(order("all-enabled"))
+            state = await here.done("all-enabled", Phase.FAILED)
+            await here.until(lambda state: state is not None and len(state.gpus) == 8)
+            state = await here.done("all-enabled", Phase.FAILED)
+            assert all("cannot turn MIG on: " in reason for reason in state.reasons)
+            await here.give(0)
+
+
+# Who else
+
+
+async def test_another_who_cuts_the_gpus_goes_first(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path) as here:
+            here.owner.append("NVIDIA's MIG manager runs here")
+            here.order.set(order("all-1g.18gb"))
+            state = await here.done("all-1g.18gb", Phase.PENDING)
+            assert (state.owner, here.lying(0)) == ("NVIDIA's MIG manager runs here", None)
+            here.owner.clear()
+            await here.done("all-1g.18gb")
+
+
+async def test_the_last_of_several_wishes_wins(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path) as here:
+            for name in ("all-1g.18gb", "all-3g.71gb", "all-balanced", "all-7g.141gb") * 3:
+                here.order.set(order(name))
+                await asyncio.sleep(0.02)
+            await here.done("all-7g.141gb")
+            assert [here.lying(index) for index in range(8)] == [["7g.141gb at 0"]] * 8
