@@ -21,7 +21,7 @@ from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
 from node_agent.health.looks import LastLooks
 from node_agent.kit.latest import Latest
-from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import DeviceUuid
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
 from node_agent.reporting.node_reporter import Reports
@@ -49,7 +49,7 @@ class Agent:
     limits: LimitDoor
     slices: TimeSlices
     mps: MpsDaemons
-    served: Latest[Mapping[GpuUuid, str | None]]
+    served: Latest[Mapping[DeviceUuid, str | None]]
     plugins: Mapping[str, DevicePlugin]
     layouts: NodeLayouts
     supervisor: Supervisor
@@ -81,7 +81,7 @@ class Agent:
             reports=[one for one in self.reports.value.values() if one.standing or one.trouble],
             layout=self._layout(),
             notices=(
-                *self.live.selection.value.shares(self.keeper.inventory.value).notes,
+                *self.live.selection.value.notes(self.keeper.inventory.value),
                 *self.slices.troubles.value.values(),
             ),
         )

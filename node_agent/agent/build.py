@@ -24,7 +24,7 @@ from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import FRONT_DOORS, Door
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.hooks import find_hook_program
-from node_agent.cdi.names import qualified
+from node_agent.cdi.names import partition_device, qualified
 from node_agent.cdi.nodes import Stat
 from node_agent.cdi.publisher import SpecPublisher
 from node_agent.cdi.roots import DriverRoots
@@ -32,7 +32,7 @@ from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.answer import Answer, Naming, answer, as_client
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.deviceplugin.offer import OfferedDevice, gpu_of
+from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.recheck import Recheck
 from node_agent.deviceplugin.servicer import Give
@@ -202,7 +202,7 @@ def _assemble(ground: Ground) -> Agent:
     inventory, roots = keeper.inventory, driver_roots(settings)
     publisher = _publisher(ground, inventory)
     pods = PodDevices(settings.paths.kubelet_dir / podresources.SOCKET)
-    limits = LimitDoor(ledger=ledger, held=pods.held, gpu_of=gpu_of)
+    limits = LimitDoor(ledger=ledger, held=pods.held, inventory=inventory)
     slices = TimeSliceKeeper(
         slices=time_slices(settings, roots, ground.files),
         selection=live.selection,
@@ -215,7 +215,7 @@ def _assemble(ground: Ground) -> Agent:
     )
     supervisor = Supervisor()
     make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares)
-    plugins = DevicePlugins(live.selection, make, supervisor) if settings.device_plugin else None
+    plugins = DevicePlugins(live.selection, inventory, make, supervisor) if settings.device_plugin else None
     holders = Holders(DRIVER, ledger.grants, pods.last)
     configuration = ground.configuration
     agent = Agent(
@@ -252,7 +252,7 @@ def _assemble(ground: Ground) -> Agent:
         "readiness": agent.readiness.run,
         "ledger": ledger.run,
         "mps": mps.run,
-        "mps health": MpsHealth(mps.states, ground.board).run,
+        "mps health": MpsHealth(mps.states, ground.board, inventory).run,
         "mps shares": mps_shares.run,
         "limits": limits.run,
         "time slices": slices.run,
@@ -341,7 +341,7 @@ def _route(settings: Settings) -> Route:
 
 def _giver(settings: Settings, resource: str, mps: MpsShares) -> Give:
     naming = Naming(
-        qualified=qualified,
+        qualified=lambda name: qualified(partition_device(name)),
         by_index=settings.device_id_strategy == "index",
         annotation=f"{settings.cdi_annotation_prefix}node-agent_{resource.rpartition('/')[2]}",
     )

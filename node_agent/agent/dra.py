@@ -52,10 +52,10 @@ from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_CLAIMS
 from node_agent.model.claim import Claim
 from node_agent.model.device import PublishedDevice
-from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.gpu import Gpu
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
-from node_agent.model.partition import Partition, Place
+from node_agent.model.partition import DeviceUuid, Partition, Place
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
 
@@ -81,7 +81,7 @@ class Surroundings:
     limits: LimitDoor
     files: Lane
     mps: MpsDaemons
-    served: Latest[Mapping[GpuUuid, str | None]]
+    served: Latest[Mapping[DeviceUuid, str | None]]
     mps_available: Callable[[], bool]
     slices: TimeSlices
     live: Latest[Settings]
@@ -119,7 +119,7 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
     """The driver, with its connections; they end with the block."""
     settings = around.settings
     cutting = _cutting(around)
-    withholder = Withholder(around.ledger.grants, around.served, cutting.sweep.strays)
+    withholder = Withholder(around.ledger.grants, around.served, cutting.sweep.strays, around.inventory)
     pool = _pool(around, withholder.places)
     async with KubeClient(access) as client:
         mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))

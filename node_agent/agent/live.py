@@ -34,12 +34,12 @@ class Live:
         """
         after = selection_of(settings)
         forms = after.forms(inventory)
-        for resource in after.resources:
-            check_size(resource, inventory.gpus, forms)
+        for resource in {form.resource for form in forms.values()}:
+            check_size(resource, forms)
         self.pool.set(pool_of(settings))
         before = {gpu: form.resource for gpu, form in self.selection.value.forms(inventory).items()}
         names = {gpu: form.resource for gpu, form in forms.items()}
-        if moving := [gpu for gpu, name in before.items() if name != names.get(gpu, name)]:
+        if moving := [device for device, name in before.items() if name != names.get(device, name)]:
             self.selection.set(replace(after, exclude=(*after.exclude, *moving)))
             await asyncio.sleep(SETTLE_SECONDS)
         self.selection.set(after)
@@ -52,6 +52,9 @@ def selection_of(settings: Settings) -> Selection:
     return Selection(
         exclude=settings.exclude,
         rules=rules,
+        partition_rules=tuple(Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.mig_resources),
+        strategy=settings.mig_strategy,
+        on_demand=settings.mig_on_demand,
         # Shares are for pods with limits: where these are not served, nothing is kept from claims for them.
         sharing=settings.sharing.rules if settings.device_plugin else (),
         policy=Policy(settings.sharing.placement),

@@ -15,12 +15,13 @@ from node_agent.health.findings import Finding
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Reason
+from node_agent.model.health import Instance, Reason
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import DeviceUuid, PartitionUuid
 from node_agent.sharing.mps.daemon import Host, Phase, State
 from node_agent.sharing.mps.daemons import MpsDaemons
-from node_agent.sharing.mps.plan import DeviceUuid
 from node_agent.sharing.mps.records import Records
+from node_agent.sharing.shares import is_partition
 
 CONTROL = "nvidia-cuda-mps-control"
 
@@ -42,7 +43,8 @@ def mps_daemons(
     """The daemons of the node, to run as a service."""
 
     def sizes() -> Mapping[DeviceUuid, int]:
-        return {gpu.uuid: gpu.memory for gpu in inventory.value.gpus if gpu.memory}
+        found: dict[DeviceUuid, int] = {gpu.uuid: gpu.memory for gpu in inventory.value.gpus if gpu.memory}
+        return found | {one.uuid: one.memory for one in inventory.value.partitions.values() if one.memory}
 
     return MpsDaemons(
         Host(
@@ -57,27 +59,40 @@ def mps_daemons(
 
 
 class MpsHealth:
-    """A service: a GPU whose daemon has died is out of service until that is back; ``daemons`` tells their states."""
+    """A service: a GPU whose daemon has died is out of service until that is back; ``states`` tells of the daemons.
 
-    def __init__(self, states: Latest[Mapping[str, State]], board: HealthBoard) -> None:
+    Where the daemon was one of a partition in the ``inventory``, the partition alone is.
+    """
+
+    def __init__(self, states: Latest[Mapping[str, State]], board: HealthBoard, inventory: Latest[Inventory]) -> None:
         self._states = states
         self._board = board
-        self._opened: set[GpuUuid] = set()
+        self._inventory = inventory
+        self._opened: Mapping[DeviceUuid, GpuUuid] = {}
 
     async def run(self) -> None:
         """Follow until cancelled."""
         async for _ in changes(self._states):
             down = {
-                GpuUuid(device): state
+                device: state
                 for state in self._states.value.values()
                 for device in state.devices
                 if state.phase is Phase.DOWN
             }
-            for gpu, state in down.items():
-                self._board.open(gpu, Finding(reason=Reason.MPS, message=state.trouble or "its MPS daemon has died"))
-            for gpu in self._opened - down.keys():
-                self._board.close(gpu, Reason.MPS)
-            self._opened = set(down)
+            for device in self._opened.keys() - down.keys():
+                self._board.close(self._opened[device], Reason.MPS)
+            self._opened = {device: gpu for device, state in down.items() if (gpu := self._open(device, state))}
+
+    def _open(self, device: DeviceUuid, state: State) -> GpuUuid | None:
+        """Say which GPU it concerns; None where that is not known (any more)."""
+        message, gpu, instance = state.trouble or "its MPS daemon has died", GpuUuid(device), None
+        if is_partition(device):
+            partition = self._inventory.value.partitions.get(PartitionUuid(device))
+            if partition is None:
+                return None
+            gpu, instance = partition.parent, Instance(id=partition.instance, compute=partition.compute_instance)
+        self._board.open(gpu, Finding(reason=Reason.MPS, message=message, instance=instance))
+        return gpu
 
 
 async def forget_gone_claims(daemons: MpsDaemons, ledger: Ledger) -> None:

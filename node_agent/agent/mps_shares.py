@@ -1,4 +1,4 @@
-"""Keeps an MPS daemon for each GPU whose shares are offered by it, and tells how each fares."""
+"""Keeps an MPS daemon for each GPU or partition whose shares are offered by it, and tells how each fares."""
 
 import asyncio
 import time
@@ -7,17 +7,17 @@ from collections.abc import Iterable, Mapping
 from node_agent.allocation.conflicts import held_gpus
 from node_agent.allocation.grants import Door, Grant
 from node_agent.deviceplugin.offer import OfferedDevice
-from node_agent.deviceplugin.selection import Selection
+from node_agent.deviceplugin.selection import Form, Selection
 from node_agent.errors import MpsError, MpsImpossible, StateError
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
-from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.mps.daemon import Phase, State
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.mps.plan import ClientEdits, Wanted, daemon_key
 from node_agent.sharing.mps.shares import wanted_for
-from node_agent.sharing.shares import Shared, Strategy
+from node_agent.sharing.shares import Strategy, parts_of
 
 # What could not be done is tried again after so long, and at each change.
 AGAIN_SECONDS = 30.0
@@ -50,14 +50,14 @@ class MpsShares:
         self._inventory = inventory
         self._grants = grants
         self._known = known
-        self._refused: dict[GpuUuid, str] = {}
-        self._joins: dict[GpuUuid, tuple[Wanted, asyncio.Task[None]]] = {}
+        self._refused: dict[DeviceUuid, str] = {}
+        self._joins: dict[DeviceUuid, tuple[Wanted, asyncio.Task[None]]] = {}
         self._trouble = Steady()
         self._unused = False
-        self._failed: dict[GpuUuid, tuple[str, float]] = {}
+        self._failed: dict[DeviceUuid, tuple[str, float]] = {}
         self._joined = Latest(0)
-        self.edits: dict[GpuUuid, ClientEdits] = {}
-        self.troubles: Latest[Mapping[GpuUuid, str | None]] = Latest({})
+        self.edits: dict[DeviceUuid, ClientEdits] = {}
+        self.troubles: Latest[Mapping[DeviceUuid, str | None]] = Latest({})
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -73,7 +73,7 @@ class MpsShares:
 
         Raises MpsError where no daemon serves them.
         """
-        gpus = {one.gpu for one in devices if one.shared is not None and one.shared.strategy is Strategy.MPS}
+        gpus = {one.uuid for one in devices if one.shared is not None and one.shared.strategy is Strategy.MPS}
         if not gpus:
             return None
         if len(gpus) > 1 or not gpus <= self.edits.keys():
@@ -87,21 +87,23 @@ class MpsShares:
             return
         users = await self._daemons.users()
         self._unused = not any(user.startswith(_USER) for user in users)
-        for gpu, how in shared.items():
-            self._keep(gpu, how, group, running=user_of(gpu) in users)
-        held = {gpu for grant in self._limits() for hold in grant.holds for gpu in hold.gpus}
-        ending = {GpuUuid(user.removeprefix(_USER)) for user in users if user.startswith(_USER)} - shared.keys()
+        for gpu, form in shared.items():
+            self._keep(form, group, running=user_of(gpu) in users)
+        held = {parts_of(hold.device)[0] for grant in self._limits() for hold in grant.holds}
+        served = {parts_of(user.removeprefix(_USER))[0] for user in users if user.startswith(_USER)}
+        ending = served - shared.keys()
         ended = {gpu for gpu in sorted(ending - held) if await self._leave(gpu)}
         self.troubles.set({gpu: self._trouble_of(gpu) for gpu in [*shared, *sorted(ending - ended)]})
 
-    def _keep(self, gpu: GpuUuid, how: Shared, group: asyncio.TaskGroup, *, running: bool) -> None:
+    def _keep(self, form: Form, group: asyncio.TaskGroup, *, running: bool) -> None:
         """Have a daemon join that is wanted and is not there yet, or is wanted otherwise by now."""
+        gpu = form.unit.uuid
         self._refused.pop(gpu, None)
         try:
-            if not running and (holders := self._holders(gpu)):
+            if not running and (holders := self._holders(form)):
                 raise MpsImpossible(f"its MPS daemon is started once it is free of {', '.join(holders)}")
-            inventory = self._inventory.value
-            wanted = wanted_for(inventory.by_uuid[gpu], how, inventory.driver.cuda)
+            assert form.shared is not None
+            wanted = wanted_for(form.unit, form.shared, self._inventory.value.driver.cuda)
         except MpsImpossible as error:
             self._refused[gpu] = str(error)
             return
@@ -109,14 +111,14 @@ class MpsShares:
         if before is None or before[0] != wanted or (before[1].done() and self._is_worth_a_try(gpu)):
             self._joins[gpu] = wanted, group.create_task(self._join(gpu, wanted), name=f"MPS shares of {gpu}")
 
-    def _is_worth_a_try(self, gpu: GpuUuid) -> bool:
+    def _is_worth_a_try(self, gpu: DeviceUuid) -> bool:
         """Whether to join again what could not be joined: the daemon goes on trying by itself, in its own time."""
         if gpu not in self._failed:
             return False
         state, (_, since) = self._state_of(gpu), self._failed[gpu]
         return (state is not None and state.phase is Phase.READY) or time.monotonic() > since + AGAIN_SECONDS
 
-    async def _join(self, gpu: GpuUuid, wanted: Wanted) -> None:
+    async def _join(self, gpu: DeviceUuid, wanted: Wanted) -> None:
         edits, failed = None, None
         try:
             edits = await self._daemons.join(user_of(gpu), wanted)
@@ -133,7 +135,7 @@ class MpsShares:
             self._failed[gpu] = failed
         self._joined.set(self._joined.value + 1)
 
-    async def _leave(self, gpu: GpuUuid) -> bool:
+    async def _leave(self, gpu: DeviceUuid) -> bool:
         """End a daemon that nobody needs any more; True where it has ended."""
         self._joins.pop(gpu, None)
         self._failed.pop(gpu, None)
@@ -146,7 +148,7 @@ class MpsShares:
             return False
         return True
 
-    def _trouble_of(self, gpu: GpuUuid) -> str | None:
+    def _trouble_of(self, gpu: DeviceUuid) -> str | None:
         state = self._state_of(gpu)
         if gpu in self._refused:
             return self._refused[gpu]
@@ -156,34 +158,34 @@ class MpsShares:
             return state.trouble
         return self._failed[gpu][0] if gpu in self._failed else "its MPS daemon does not answer yet"
 
-    def _state_of(self, gpu: GpuUuid) -> State | None:
+    def _state_of(self, gpu: DeviceUuid) -> State | None:
         return self._daemons.states.value.get(daemon_key((gpu,)))
 
-    def _shared(self) -> dict[GpuUuid, Shared]:
+    def _shared(self) -> dict[DeviceUuid, Form]:
         if not any(rule.strategy == Strategy.MPS.value for rule in self._selection.value.sharing):
             return {}
         forms = self._selection.value.forms(self._inventory.value)
         # A daemon is in the way of who wants to cut its GPU anew.
         cut = held_gpus(Door.LAYOUT, self._grants.value.values())
         return {
-            gpu: form.shared
-            for gpu, form in forms.items()
-            if form.shared is not None and form.shared.strategy is Strategy.MPS and gpu not in cut
+            uuid: form
+            for uuid, form in forms.items()
+            if form.shared is not None and form.shared.strategy is Strategy.MPS and form.unit.gpu.uuid not in cut
         }
 
     def _limits(self) -> Iterable[Grant]:
         return (grant for grant in self._grants.value.values() if grant.holder.door is Door.LIMIT)
 
-    def _holders(self, gpu: GpuUuid) -> list[str]:
-        """Who has a GPU in a way that MPS cannot go beside."""
+    def _holders(self, form: Form) -> list[str]:
+        """Who has something that MPS cannot go beside."""
         return sorted(
             f"{grant.holder.name}/{hold.device}" if grant.holder.door is Door.LIMIT else str(grant.holder)
             for grant in self._grants.value.values()
             for hold in grant.holds
-            if gpu in hold.gpus and not hold.admin
+            if not hold.admin and any(form.place.overlaps(place) for place in hold.places)
         )
 
 
-def user_of(gpu: GpuUuid) -> str:
+def user_of(gpu: DeviceUuid) -> str:
     """Under which name the shares of a GPU use its daemon."""
     return f"{_USER}{gpu}"

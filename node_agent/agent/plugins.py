@@ -10,6 +10,7 @@ from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.selection import Selection
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
+from node_agent.model.inventory import Inventory
 
 LOOK_SECONDS = 0.5
 
@@ -17,16 +18,23 @@ log = Log(__name__)
 
 
 class DevicePlugins:
-    """A service: has the ``supervisor`` run what ``make`` makes of each resource name of the ``selection``.
+    """A service: has the ``supervisor`` run what ``make`` makes of each resource name that the ``selection`` has for
+    what is in the ``inventory``.
 
     The plugin of a name that is used no more goes on until its list is empty and the kubelet has heard of that: then
     the name stays on the node with a count of zero. Pods that hold its devices are waited for.
     """
 
     def __init__(
-        self, selection: Latest[Selection], make: Callable[[str], DevicePlugin], supervisor: Supervisor
+        self,
+        selection: Latest[Selection],
+        inventory: Latest[Inventory],
+        make: Callable[[str], DevicePlugin],
+        supervisor: Supervisor,
     ) -> None:
         self._selection = selection
+        self._inventory = inventory
+        self._notes: tuple[str, ...] = ()
         self._make = make
         self._supervisor = supervisor
         self._plugins: dict[str, DevicePlugin] = {}
@@ -38,8 +46,9 @@ class DevicePlugins:
         return self._plugins
 
     async def run(self) -> None:
-        """Follow the selection until cancelled."""
-        async for _ in changes(self._selection, every=self._pause):
+        """Follow until cancelled."""
+        async for _ in changes(self._selection, self._inventory, every=self._pause):
+            self._say_what_is_not_offered()
             self._add_missing()
             for resource in self._unused():
                 if not self._plugins[resource].offer.value.devices:
@@ -49,10 +58,21 @@ class DevicePlugins:
         return LOOK_SECONDS if self._unused() else math.inf
 
     def _unused(self) -> list[str]:
-        return [resource for resource in self._plugins if resource not in self._selection.value.resources]
+        used = self._used()
+        return [resource for resource in self._plugins if resource not in used]
+
+    def _used(self) -> tuple[str, ...]:
+        return self._selection.value.resources_on(self._inventory.value)
+
+    def _say_what_is_not_offered(self) -> None:
+        notes = self._selection.value.notes(self._inventory.value)
+        for note in notes:
+            if note not in self._notes:
+                log.warning("not offered", reason=note)
+        self._notes = notes
 
     def _add_missing(self) -> None:
-        for resource in self._selection.value.resources:
+        for resource in self._used():
             if resource not in self._plugins:
                 plugin = self._plugins[resource] = self._make(resource)
                 self._supervisor.add(_service(resource), plugin.run)

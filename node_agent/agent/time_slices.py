@@ -58,7 +58,9 @@ class TimeSliceKeeper:
 
     def _configured(self) -> Mapping[GpuUuid, Interval]:
         shared = self._selection.value.shares(self._inventory.value).gpus
-        return {gpu: how.interval for gpu, how in shared.items() if how.interval is not None}
+        # The turns of a MIG device have no interval of their own.
+        known = (gpu for gpu in self._inventory.value.by_uuid if gpu in shared)
+        return {gpu: interval for gpu in known if (interval := shared[gpu].interval) is not None}
 
 
 def time_slices(settings: Settings, roots: DriverRoots, files: Lane) -> TimeSlices:

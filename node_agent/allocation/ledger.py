@@ -161,6 +161,10 @@ class Ledger:
         """The grant is usable now, by the CDI ids of ``holds``; raises StateError as ``record``."""
         return await self.record(replace(grant, holds=tuple(holds), state=State.PREPARED))
 
+    async def store(self) -> None:
+        """Write all that is held, if anything of it is not on disk; raises StateError."""
+        await self._change(unchanged, durable=True)
+
     async def release(self, holder_id: str, *, since: float | None = None, durable: bool = True) -> None:
         """The holder has nothing any more; one that is unknown is fine.
 

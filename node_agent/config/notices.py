@@ -12,7 +12,6 @@ from node_agent.config.file import File
 
 # The key, or the section whose keys, do nothing so far; and what stands in their place.
 UNSERVED: Mapping[str, str] = {
-    "flags.migStrategy": "MIG devices are not offered yet",
     "flags.failOnInitError": "the agent never ends because of the driver: it waits for it, and its status says so",
     "flags.gdrcopyEnabled": "GDRCopy devices are not offered yet",
     "flags.gdsEnabled": "GPUDirect Storage devices are not offered yet",
@@ -21,7 +20,6 @@ UNSERVED: Mapping[str, str] = {
     "flags.plugin.passDeviceSpecs": "device nodes reach a container through CDI",
     "flags.gfd.oneshot": "labels are kept as long as the agent runs; `node-agent labels` prints them once",
     "flags.gfd.sleepInterval": "labels are written when something changes",
-    "resources.mig": "MIG devices are not offered yet",
     "imex": "IMEX channels are not offered yet",
 }
 # Values of these keys that mean what the agent does anyway.

@@ -75,8 +75,6 @@ def _sharing(file: File) -> Iterator[Problem]:
     sharing = file.sharing
     if sharing.time_slicing and sharing.mps:
         yield Problem(path="sharing", message="timeSlicing and mps exclude each other: keep one of them")
-    if sharing.mps and file.flags.mig_strategy == "mixed":
-        yield Problem(path="flags.migStrategy", message="mixed and sharing.mps exclude each other: use none or single")
     yield from _shared("sharing.timeSlicing", sharing.time_slicing)
     yield from _shared("sharing.mps", sharing.mps)
 

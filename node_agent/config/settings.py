@@ -1,12 +1,20 @@
 """The resolved configuration in the agent's own words and types; all that the rest of the agent ever sees of it."""
 
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from node_agent.config.durations import seconds
-from node_agent.config.file import USUAL_XIDS, AgentHealth, AgentHealthRule, File, LabelFlags, SharedResources
+from node_agent.config.file import (
+    USUAL_XIDS,
+    AgentHealth,
+    AgentHealthRule,
+    File,
+    LabelFlags,
+    ResourceRule,
+    SharedResources,
+)
 from node_agent.config.file import SharingRule as OwnSharingRule
 from node_agent.config.quantities import amount
 from node_agent.config.rules import resource_name, shared_name
@@ -102,7 +110,7 @@ class Sharing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rename:
-    """GPUs whose product matches ``pattern``, in which only ``*`` is special, are offered as ``resource``."""
+    """A product or MIG profile that matches ``pattern``, in which only ``*`` is special, is offered as ``resource``."""
 
     pattern: str
     resource: str
@@ -158,6 +166,8 @@ class Settings:
     dra_groups: bool = False
     dra_metadata: bool = False
     dra_enforce_limits: Literal["auto", "always", "never"] = "auto"
+    mig_strategy: Literal["none", "single", "mixed"] = "none"
+    mig_resources: tuple[Rename, ...] = ()
     mig_on_demand: tuple[str, ...] = ()
     mig_sweep: bool = True
     mig_layouts: Literal["auto", "always", "never"] = "auto"
@@ -192,9 +202,7 @@ def settings(file: File) -> Settings:
         http_page=agent.http.page,
         exclude=tuple(str(one) for one in agent.devices.exclude),
         shareable=tuple(str(one) for one in agent.devices.shareable),
-        resources=tuple(
-            Rename(pattern=rule.pattern, resource=resource_name(rule.name)) for rule in file.resources.gpus
-        ),
+        resources=_renames(file.resources.gpus),
         device_list_strategies=_strategies(flags.plugin.device_list_strategy),
         device_id_strategy=flags.plugin.device_id_strategy,
         cdi_annotation_prefix=flags.plugin.cdi_annotation_prefix,
@@ -209,6 +217,8 @@ def settings(file: File) -> Settings:
         dra_groups=agent.dra.groups,
         dra_metadata=agent.dra.metadata,
         dra_enforce_limits=agent.dra.enforce_limits,
+        mig_strategy=flags.mig_strategy,
+        mig_resources=_renames(file.resources.mig),
         mig_on_demand=tuple(str(one) for one in agent.mig.on_demand),
         mig_sweep=agent.mig.sweep,
         mig_layouts=agent.mig.layouts,
@@ -230,6 +240,10 @@ def settings(file: File) -> Settings:
         health=_health(agent.health),
         log=Log(level=agent.log.level, form=agent.log.format),
     )
+
+
+def _renames(rules: Iterable[ResourceRule]) -> tuple[Rename, ...]:
+    return tuple(Rename(pattern=rule.pattern, resource=resource_name(rule.name)) for rule in rules)
 
 
 def _paths(file: File) -> Paths:

@@ -44,11 +44,11 @@ class Naming:
     annotation: str = "cdi.k8s.io/node-agent_gpu"
 
     def of(self, device: OfferedDevice) -> str:
-        return str(device.index) if self.by_index else device.gpu
+        return device.index if self.by_index else device.uuid
 
 
 def answer(devices: Sequence[OfferedDevice], strategies: Sequence[str], naming: Naming) -> Answer:
-    """The answer for these devices: each GPU once, whatever the number of its shares, in the order given."""
+    """The answer for these devices: each GPU or partition once, however many shares, in the order given."""
     names = list(dict.fromkeys(naming.of(device) for device in devices))
     parts = [_STRATEGIES[strategy](names, naming) for strategy in strategies]
     return Answer(

@@ -1,20 +1,23 @@
 """Writes what pods get by their limits into the ledger, and takes it out when no pod has it any more.
 
 The kubelet says when it gives a device out and never when it is given back, so who holds what is asked of it now and
-then. Nothing of it needs to be on disk: after a restart of the agent the kubelet still knows.
+then. After a restart of the agent the kubelet still knows, so that nothing of it needs to be on disk; but for
+partitions, which may be gone by then: what of its GPU such a one took is then known from the ledger alone.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
-from node_agent.deviceplugin.offer import OfferedDevice
+from node_agent.deviceplugin.offer import OfferedDevice, is_ours, place_of
 from node_agent.errors import DeviceHeld, KubeletError
+from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
-from node_agent.model.gpu import GpuUuid
+from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Place
 from node_agent.sharing.shares import parts_of
 
 Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
@@ -34,8 +37,8 @@ log = Log(__name__)
 class LimitDoor:
     """The ledger's side of the device plugins: ``take`` before a device is given out, ``run`` gives it back.
 
-    ``gpu_of`` finds the GPU of a device by resource and id; None for ids that are not the agent's. ``synced`` is set
-    once the ledger has all that pods hold: before that no claim may be prepared.
+    ``inventory`` says which GPU a partition is on. ``synced`` is set once the ledger has all that pods hold: before
+    that no claim may be prepared.
     """
 
     def __init__(
@@ -43,19 +46,19 @@ class LimitDoor:
         *,
         ledger: Ledger,
         held: Held,
-        gpu_of: Callable[[str, str], GpuUuid | None],
+        inventory: Latest[Inventory],
         every_seconds: float = 5.0,
         admission_seconds: float = ADMISSION_SECONDS,
         first_answer_seconds: float = FIRST_ANSWER_SECONDS,
     ) -> None:
         self._ledger = ledger
         self.held = held
-        self._gpu_of = gpu_of
+        self._inventory = inventory
         self._every_seconds = every_seconds
         self._admission_seconds = admission_seconds
         self._first_answer_seconds = first_answer_seconds
         self._first_answer_by = 0.0
-        self._trouble, self._conflict = Steady(), Steady()
+        self._trouble, self._conflict, self._strange = Steady(), Steady(), Steady()
         self._listed: Mapping[str, float] = {}
         self._news = asyncio.Event()
         self.synced = asyncio.Event()
@@ -68,7 +71,7 @@ class LimitDoor:
         """
         if not self.synced.is_set():
             await self._first_answer()
-        grants = [_grant(resource, device.id, device.gpu) for device in devices]
+        grants = [_grant(resource, device.id, Place(gpu=device.gpu, part=device.part)) for device in devices]
         await self._ledger.reserve_all(grants, durable=False)
         self._news.set()
 
@@ -102,9 +105,15 @@ class LimitDoor:
         """Take into the ledger what the kubelet has given out, and out of it what no pod has any more."""
         before = self._ledger.grants.value
         held = await self.held()
-        holders = {_holder(resource, name).id for resource, names in held.items() for name in names}
+        ours = [(resource, name) for resource, names in held.items() for name in names if is_ours(resource, name)]
+        holders = {_holder(*one).id for one in ours}
         await self._ledger.look()
-        known = await self._learn_all(held)
+        places = {one: place_of(one[1], self._inventory.value) for one in ours}
+        if not self._are_known(device for (_, device), place in places.items() if place is None):
+            self._news.set()
+            return
+        live = [_grant(*one, place) for one, place in places.items() if place is not None]
+        known = await self._learn_all({grant.holder.id: grant for grant in live})
         now = time.time()
         for holder, grant in known.items():
             ended = self._listed.get(holder) == grant.since or now - grant.since > self._admission_seconds
@@ -118,14 +127,15 @@ class LimitDoor:
             for holder, grant in known.items()
             if holder in holders and holder in before and before[holder].since == grant.since
         }
+        # Whoever comes after this agent may find a partition gone, and knows only from here whose GPU it took.
+        if any(hold.part is not None for grant in live for hold in grant.holds):
+            await self._ledger.store()
         self.synced.set()
         if any(grant.holder.id not in self._listed for grant in self._ledger.grants_of(Door.LIMIT)):
             self._news.set()
 
-    async def _learn_all(self, held: Mapping[str, Collection[str]]) -> Mapping[str, Grant]:
+    async def _learn_all(self, live: Mapping[str, Grant]) -> Mapping[str, Grant]:
         """Take in what is not in the ledger yet; returns the grants that were."""
-        found = (self._known(resource, name) for resource, names in held.items() for name in names)
-        live = {grant.holder.id: grant for grant in found if grant is not None}
         await self._ledger.reconcile(Door.LIMIT, live.values())
         recorded = {grant.holder.id: grant for grant in self._ledger.grants_of(Door.LIMIT)}
         # Who has a whole GPU had it before it was shared; the other way round the ledger would not take both.
@@ -134,6 +144,18 @@ class LimitDoor:
                 await self._learn(grant)
         return recorded
 
+    def _are_known(self, gone: Iterable[str]) -> bool:
+        """Whether it is known what pods hold, as far as it can be: of partitions that are gone the ledger may know."""
+        strange = sorted(
+            set(gone) - {hold.device for grant in self._ledger.grants_of(Door.LIMIT) for hold in grant.holds}
+        )
+        inventory = self._inventory.value
+        if strange and (not inventory.generation or inventory.problem):
+            return False
+        if strange and self._strange.should_say(str(strange)):
+            log.warning("pods hold MIG devices that are gone, of which nobody knows the GPU", devices=strange)
+        return True
+
     async def _learn(self, grant: Grant) -> None:
         try:
             await self._ledger.reserve(grant, durable=False)
@@ -141,16 +163,11 @@ class LimitDoor:
             if self._conflict.should_say(str(error)):
                 log.error("a pod has what another holds: end one of the two", reason=error)
 
-    def _known(self, resource: str, device: str) -> Grant | None:
-        gpu = self._gpu_of(resource, device)
-        return None if gpu is None else _grant(resource, device, gpu)
-
 
 def _holder(resource: str, device: str) -> Holder:
     return Holder(door=Door.LIMIT, id=f"{resource}/{device}", name=resource)
 
 
-def _grant(resource: str, device: str, gpu: GpuUuid) -> Grant:
-    return Grant(
-        holder=_holder(resource, device), holds=(Hold(device=device, gpus=(gpu,), share_id=parts_of(device)[1]),)
-    )
+def _grant(resource: str, device: str, place: Place) -> Grant:
+    hold = Hold(device=device, gpus=(place.gpu,), part=place.part, share_id=parts_of(device)[1])
+    return Grant(holder=_holder(resource, device), holds=(hold,))

@@ -1,10 +1,11 @@
-"""Which devices a resource lists of its GPUs: each whole GPU, or its shares. Pure.
+"""Which devices a resource lists: each whole GPU or partition, or its shares. Pure.
 
-A GPU may be offered in another form than before while pods hold devices of the former one. Those stay in the list as
-long as they are held, fit to be used, and each takes the place of one of the new devices. So no pod loses anything,
-what the scheduler counts as free is free, and the GPU never has more users than it is offered for, unless it had more
-before. A GPU as a whole, or under an MPS daemon, cannot be had beside others: it waits until all of them are gone.
-And while an MPS daemon is left that serves them, nobody but its clients can open the GPU: nothing else of it is fit.
+A GPU, and a partition likewise, may be offered in another form than before while pods hold devices of the former one.
+Those stay in the list as long as they are held, fit to be used, and each takes the place of one of the new devices. So
+no pod loses anything, what the scheduler counts as free is free, and the GPU never has more users than it is offered
+for, unless it had more before. A GPU as a whole, or under an MPS daemon, cannot be had beside others: it waits until
+all of them are gone. And while an MPS daemon is left that serves them, nobody but its clients can open the GPU: nothing
+else of it is fit.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 
 from node_agent.allocation.grants import Door, Grant
 from node_agent.deviceplugin.offer import OfferedDevice
-from node_agent.deviceplugin.selection import Form
-from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.deviceplugin.selection import Form, Forms
+from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.shares import Strategy, parts_of
 
 
@@ -36,32 +37,31 @@ class Held:
         return f"{self.resource}/{self.device}"
 
 
-Former = Mapping[GpuUuid, Collection[Held]]
+Former = Mapping[DeviceUuid, Collection[Held]]
 """For each GPU of which pods hold devices of another form than it is offered in: all that they hold of it."""
 
 
 def listing(
     resource: str,
-    gpus: Iterable[Gpu],
-    forms: Mapping[GpuUuid, Form],
+    forms: Forms,
     *,
     former: Former,
-    trouble: Callable[[GpuUuid], str | None],
-    served: Collection[GpuUuid] = (),
+    trouble: Callable[[DeviceUuid], str | None],
+    served: Collection[DeviceUuid] = (),
 ) -> tuple[OfferedDevice, ...]:
-    """What a resource lists of these GPUs; ``trouble`` says why nothing of a GPU must be given out.
+    """What a resource lists; ``trouble`` says why nothing of a GPU must be given out.
 
     ``served`` are those that an MPS daemon still serves although they are not shared by MPS any more.
     """
     return tuple(
         device
-        for gpu in gpus
-        if (form := forms.get(gpu.uuid)) is not None and form.resource == resource
-        for device in _of_gpu(gpu, form, former.get(gpu.uuid, ()), trouble(gpu.uuid), served=gpu.uuid in served)
+        for uuid, form in forms.items()
+        if form.resource == resource
+        for device in _of_form(form, former.get(uuid, ()), trouble(uuid), served=uuid in served)
     )
 
 
-def _of_gpu(gpu: Gpu, form: Form, held: Collection[Held], trouble: str | None, *, served: bool) -> list[OfferedDevice]:
+def _of_form(form: Form, held: Collection[Held], trouble: str | None, *, served: bool) -> list[OfferedDevice]:
     kept = {one.device for one in held if one.is_of(form)}
     others = sorted(one for one in held if not one.is_of(form))
     fresh = [name for name in form.names if name not in kept]
@@ -69,9 +69,9 @@ def _of_gpu(gpu: Gpu, form: Form, held: Collection[Held], trouble: str | None, *
     fit = kept.union(fresh[: max(places - len(kept), 0)])
     users = sorted(held) if served else others
     waits = f"waits until pods have given back {', '.join(map(str, users))}" if users else "its MPS daemon is ending"
-    devices = [_device(gpu, form, name, trouble or (None if name in fit else waits)) for name in form.names]
+    devices = [_device(form, name, trouble or (None if name in fit else waits)) for name in form.names]
     stay = [one.device for one in others if one.resource == form.resource]
-    return devices + [_device(gpu, form, name, trouble, gone=True) for name in stay]
+    return devices + [_device(form, name, trouble, gone=True) for name in stay]
 
 
 def _places(form: Form, others: Collection[Held]) -> int:
@@ -86,27 +86,28 @@ def _goes_beside(strategy: Strategy, others: Collection[Held]) -> bool:
     return strategy is Strategy.TIME_SLICING or all(one.is_share for one in others)
 
 
-def _device(gpu: Gpu, form: Form, name: str, trouble: str | None, *, gone: bool = False) -> OfferedDevice:
+def _device(form: Form, name: str, trouble: str | None, *, gone: bool = False) -> OfferedDevice:
     return OfferedDevice(
         id=name,
-        gpu=gpu.uuid,
-        index=gpu.index,
-        numa_node=gpu.numa_node,
+        gpu=form.unit.gpu.uuid,
+        part=form.place.part,
+        index=form.unit.index,
+        numa_node=form.unit.gpu.numa_node,
         shared=form.shared if parts_of(name)[1] is not None else None,
         trouble=trouble,
         gone=gone,
     )
 
 
-def former_devices(grants: Iterable[Grant], forms: Mapping[GpuUuid, Form], served: Collection[GpuUuid] = ()) -> Former:
+def former_devices(grants: Iterable[Grant], forms: Forms, served: Collection[DeviceUuid] = ()) -> Former:
     """What pods hold of those GPUs that are offered in another form than what some of them hold, or are ``served``."""
-    held: dict[GpuUuid, set[Held]] = {}
+    held: dict[DeviceUuid, set[Held]] = {}
     for grant in grants:
         for hold in grant.holds if grant.holder.door is Door.LIMIT else ():
-            for gpu in hold.gpus:
-                held.setdefault(gpu, set()).add(Held(resource=grant.holder.name, device=hold.device))
+            one = Held(resource=grant.holder.name, device=hold.device)
+            held.setdefault(parts_of(one.device)[0], set()).add(one)
     return {
-        gpu: frozenset(devices)
-        for gpu, devices in held.items()
-        if gpu in forms and (gpu in served or not all(one.is_of(forms[gpu]) for one in devices))
+        uuid: frozenset(devices)
+        for uuid, devices in held.items()
+        if uuid in forms and (uuid in served or not all(one.is_of(forms[uuid]) for one in devices))
     }

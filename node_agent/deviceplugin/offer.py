@@ -4,10 +4,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from node_agent.allocation.grants import Door, Grant, Holder
+from node_agent.deviceplugin.selection import Forms, is_cut
 from node_agent.errors import AllocationError
-from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import DeviceUuid, Part, Place
+from node_agent.model.unit import Unit
 from node_agent.sharing.shares import Shared, Strategy, parts_of
 from node_agent.topology.preferred import DeviceId, Policy, Pool
 from node_agent.topology.score import scores
@@ -15,7 +19,7 @@ from node_agent.topology.score import scores
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OfferedDevice:
-    """One entry of the list, on or of a GPU whose ``index`` is the driver's present number for it.
+    """One entry of the list, on or of a GPU, or the ``part`` of it; ``index`` is the driver's present number for that.
 
     ``shared`` is how the GPU is shared of which it is a share. ``trouble`` says why the device must not be given out;
     None where it may. A ``gone`` one is in the list only since a pod may still hold it.
@@ -23,11 +27,17 @@ class OfferedDevice:
 
     id: str
     gpu: GpuUuid
-    index: int
+    index: str
+    part: Part | None = None
     numa_node: int | None = None
     shared: Shared | None = None
     trouble: str | None = None
     gone: bool = False
+
+    @property
+    def uuid(self) -> DeviceUuid:
+        """The GPU or partition that it is, or is a share of."""
+        return parts_of(self.id)[0]
 
     @property
     def healthy(self) -> bool:
@@ -52,12 +62,17 @@ class Offer:
         return frozenset(device.id for device in self.devices if device.healthy)
 
 
-def gpu_of(resource: str, device: str) -> GpuUuid | None:
-    """The GPU of a device that a pod holds, by the form of its id; None for devices that are not the agent's.
+def is_ours(resource: str, device: str) -> bool:
+    """Whether a device that a pod holds is the agent's, by the form of its id.
 
     The pod holds it whether or not the driver lists it, and whatever the configuration calls it by now.
     """
-    return parts_of(device)[0] if resource.startswith("nvidia.com/") and device.startswith("GPU-") else None
+    return resource.startswith("nvidia.com/") and device.startswith(("GPU-", "MIG-"))
+
+
+def place_of(device: str, inventory: Inventory) -> Place | None:
+    """What a device takes of the hardware; None for a partition that is not there (any more)."""
+    return inventory.place_of(parts_of(device)[0])
 
 
 def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice], policy: Policy = Policy.SPREAD) -> Pool:
@@ -72,16 +87,21 @@ def with_absent(
     """The devices, and unhealthy those of the list ``before`` that are not among them.
 
     The kubelet may crash on a device that vanishes from the list while a pod holds it. One that should be there stays
-    for good; one that is ``gone`` as this kind of device, since its GPU is in MIG mode by now, is left to ``forget``.
+    for good; one that is ``gone`` as this kind of device, since its GPU is in MIG mode by now or it is a partition that
+    was removed, is left to ``forget``.
     """
     present = tuple(devices)
     known = {device.id for device in present}
     missing = {gpu.uuid: gpu.reason for gpu in inventory.missing}
-    absent = [device for device in before if device.id not in known]
+    absent = [
+        (device, missing.get(device.gpu) or (device.part and inventory.unlisted.get(device.gpu)))
+        for device in before
+        if device.id not in known
+    ]
     return (
         *present,
-        *(replace(one, trouble=missing[one.gpu], gone=False) for one in absent if one.gpu in missing),
-        *(replace(one, trouble=_why_gone(one.gpu, inventory), gone=True) for one in absent if one.gpu not in missing),
+        *(replace(one, trouble=unread, gone=False) for one, unread in absent if unread),
+        *(replace(one, trouble=_why_gone(one, inventory), gone=True) for one, unread in absent if not unread),
     )
 
 
@@ -120,26 +140,44 @@ _WHY = {
 
 
 def trouble_of(
-    gpu: GpuUuid, health: HealthReport, claimed: Mapping[GpuUuid, str], reachable: Collection[GpuUuid] | None
+    unit: Unit, health: HealthReport, taken: Mapping[DeviceUuid, str], reachable: Collection[DeviceUuid] | None
 ) -> str | None:
-    """Why nothing of a GPU must be given out; None where it may.
+    """Why nothing of a GPU or partition must be given out; None where it may.
 
-    ``claimed`` are the GPUs that claims hold, with who that is. ``reachable`` are those that a container can be given
-    (those of the CDI spec), or None where that needs no preparation.
+    ``taken`` are those of which somebody has something that they cannot be had beside, with who that is. ``reachable``
+    are those that a container can be given (those of the CDI spec), or None where that needs no preparation.
     """
-    if (found := health.of(gpu)).withdrawn:
+    found = health.of(unit.gpu.uuid) if unit.instance is None else health.of_instance(unit.gpu.uuid, unit.instance)
+    if found.withdrawn:
         return "; ".join(cause.text for cause in found.causes)
-    if gpu in claimed:
-        return claimed[gpu]
-    return "no CDI spec names it yet" if reachable is not None and gpu not in reachable else None
+    if unit.uuid in taken:
+        return taken[unit.uuid]
+    if unit.partition is None and is_cut(unit.gpu):
+        return "it is in MIG mode, for claims that want a part of it"
+    return "no CDI spec names it yet" if reachable is not None and unit.uuid not in reachable else None
 
 
-def _partitioned(gpu: Gpu) -> bool:
-    return gpu.partition_mode is not None and gpu.partition_mode.active
+def taken(forms: Forms, grants: Iterable[Grant]) -> dict[DeviceUuid, str]:
+    """Of what is offered all that cannot be had beside what somebody has, with who that is.
+
+    What pods have of the very same by their limits is not in the way: that is for ``listing``.
+    """
+    held: dict[GpuUuid, list[tuple[Place, Holder]]] = {}
+    for grant in grants:
+        for place in (place for hold in grant.holds if not hold.admin for place in hold.places):
+            held.setdefault(place.gpu, []).append((place, grant.holder))
+    return {
+        uuid: f"held by {holder}"
+        for uuid, form in forms.items()
+        for place, holder in held.get(form.place.gpu, ())
+        if form.place.overlaps(place) and not (holder.door is Door.LIMIT and place == form.place)
+    }
 
 
-def _why_gone(gpu: GpuUuid, inventory: Inventory) -> str:
-    found = inventory.by_uuid.get(gpu)
-    if found is None:
+def _why_gone(device: OfferedDevice, inventory: Inventory) -> str:
+    gpu = inventory.by_uuid.get(device.gpu)
+    if gpu is None:
         return "the driver no longer lists it"
-    return "in MIG mode it can only be used by its MIG devices" if _partitioned(found) else "it is not offered any more"
+    if device.part is not None:
+        return "it is not offered any more" if device.uuid in inventory.partitions else "the MIG device was removed"
+    return "in MIG mode it can only be used by its MIG devices" if is_cut(gpu) else "it is not offered any more"

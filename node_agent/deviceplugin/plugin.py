@@ -9,8 +9,8 @@ from node_agent.allocation.grants import Door, Grant
 from node_agent.cdi.publisher import Published
 from node_agent.deviceplugin.holding import Held
 from node_agent.deviceplugin.listing import former_devices, listing
-from node_agent.deviceplugin.offer import Offer, OfferedDevice, forget, pool_of, trouble_of, with_absent
-from node_agent.deviceplugin.selection import Form, Selection
+from node_agent.deviceplugin.offer import Offer, OfferedDevice, forget, pool_of, taken, trouble_of, with_absent
+from node_agent.deviceplugin.selection import Form, Forms, Selection
 from node_agent.deviceplugin.server import DevicePluginServer
 from node_agent.deviceplugin.servicer import Give, Servicer, Take, check_size
 from node_agent.errors import ConfigError, KubeletError
@@ -20,19 +20,20 @@ from node_agent.kubelet.routes import Route
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.shares import Strategy
 
 log = Log(__name__)
 
 
 class DevicePlugin:
-    """Offers the GPUs that ``selection`` names ``resource``, and brings them to the kubelet by ``route``.
+    """Offers what ``selection`` names ``resource``, and brings it to the kubelet by ``route``.
 
     Another selection changes the list; its server goes on, and who holds a device keeps it.
 
     ``cdi`` says which GPUs the CDI spec on disk names; None where containers get their GPUs in another way. ``held`` is
-    asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what a claim
-    holds is withdrawn here, and what pods hold of another form of a GPU takes its place; ``take`` puts there what a pod
+    asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what others
+    hold is withdrawn here, and what pods hold of another form of a GPU takes its place; ``take`` puts there what a pod
     gets. ``daemons`` tells of GPUs that are shared by MPS what keeps their daemon from its work, None where it answers;
     also of those that are shared so no more, until it has ended. ``trouble`` says why there is no list.
     """
@@ -50,7 +51,7 @@ class DevicePlugin:
         held: Held,
         grants: Latest[Mapping[str, Grant]],
         take: Take,
-        daemons: Latest[Mapping[GpuUuid, str | None]],
+        daemons: Latest[Mapping[DeviceUuid, str | None]],
         forget_seconds: float = 10.0,
     ) -> None:
         self._selection = selection
@@ -61,7 +62,7 @@ class DevicePlugin:
         self._grants = grants
         self._daemons = daemons
         self._forget_seconds = forget_seconds
-        self._forms: Mapping[GpuUuid, Form] = {}
+        self._forms: Forms = {}
         self._pool_of: tuple[object, ...] = ()
         self.trouble: Latest[str | None] = Latest(None)
         self.offer = Latest(Offer(resource=resource, pool=pool_of(Inventory(), ())))
@@ -89,19 +90,24 @@ class DevicePlugin:
                 fits = self._fits()
             served = self._served
             former = former_devices(self._grants.value.values(), self._forms, served) if fits else {}
-            reachable, claimed = self._cdi.value.gpus if self._cdi is not None else None, self._claimed()
+            reachable, held = self._reachable, taken(self._forms, self._grants.value.values())
             # Each pod that is given a device changes the grants, but that alone changes nothing in the list.
-            if seen == (seen := (formed_of, former, claimed, reachable, self._health.value, self._daemons.value)):
+            if seen == (seen := (formed_of, former, held, reachable, self._health.value, self._daemons.value)):
                 continue
-            troubles = self._troubles(claimed, reachable)
-            gpus, resource = inventory.gpus if fits else (), self.offer.value.resource
-            self._offer(listing(resource, gpus, self._forms, former=former, trouble=troubles.get, served=served))
+            troubles = self._troubles(held, reachable)
+            forms, resource = self._forms if fits else {}, self.offer.value.resource
+            self._offer(listing(resource, forms, former=former, trouble=troubles.get, served=served))
+
+    @property
+    def _reachable(self) -> Collection[DeviceUuid] | None:
+        """What a container can be given by now; None where that needs no preparation."""
+        return None if self._cdi is None else self._cdi.value.gpus | self._cdi.value.partitions
 
     def _fits(self) -> bool:
         """Whether the kubelet takes a list of what there is to offer."""
         resource, before = self.offer.value.resource, self.trouble.value
         try:
-            check_size(resource, self._inventory.value.gpus, self._forms)
+            check_size(resource, self._forms)
         except ConfigError as error:
             self.trouble.set(str(error))
             if before != str(error):
@@ -110,46 +116,38 @@ class DevicePlugin:
         self.trouble.set(None)
         return True
 
-    def _troubles(self, claimed: Mapping[GpuUuid, str], reachable: Collection[GpuUuid] | None) -> Mapping[GpuUuid, str]:
-        """The GPUs of which nothing must be given out, and why."""
+    def _troubles(
+        self, held: Mapping[DeviceUuid, str], reachable: Collection[DeviceUuid] | None
+    ) -> Mapping[DeviceUuid, str]:
+        """The GPUs and partitions of which nothing must be given out, and why."""
+        health = self._health.value
         return {
-            gpu: trouble
-            for gpu, form in self._forms.items()
-            if (trouble := trouble_of(gpu, self._health.value, claimed, reachable) or self._without_daemon(form))
+            uuid: trouble
+            for uuid, form in self._forms.items()
+            if (trouble := trouble_of(form.unit, health, held, reachable) or self._without_daemon(form))
         }
 
     @property
-    def _served(self) -> frozenset[GpuUuid]:
-        """The GPUs that are not shared by MPS any more, and whose daemon has not ended yet."""
-        return frozenset(gpu for gpu in self._daemons.value if gpu in self._forms and not _by_mps(self._forms[gpu]))
+    def _served(self) -> frozenset[DeviceUuid]:
+        """What is not shared by MPS any more, and whose daemon has not ended yet."""
+        return frozenset(one for one in self._daemons.value if one in self._forms and not _by_mps(self._forms[one]))
 
     def _without_daemon(self, form: Form) -> str | None:
         if not _by_mps(form):
             return None
-        return self._daemons.value.get(form.gpu, "its MPS daemon has not been started")
+        return self._daemons.value.get(form.unit.uuid, "its MPS daemon has not been started")
 
     def _offer(self, devices: Collection[OfferedDevice]) -> None:
         """Put these in the list."""
         before, inventory, selection = self.offer.value, self._inventory.value, self._selection.value
         # Of a name that is not used any more nothing is expected to come back.
-        expected = inventory if before.resource in selection.resources else replace(inventory, missing=())
+        expected = inventory if selection.may_use(before.resource) else replace(inventory, missing=(), unlisted={})
         listed = with_absent(devices, before.devices, expected)
         ingredients = (inventory.generation, selection.policy, frozenset(device.id for device in listed))
         pool = before.pool if ingredients == self._pool_of else pool_of(inventory, listed, selection.policy)
         self._pool_of = ingredients
         self.offer.set(replace(before, devices=listed, pool=pool))
         _say_what_changed(before, self.offer.value)
-
-    def _claimed(self) -> Mapping[GpuUuid, str]:
-        """The GPUs that others than pods with limits hold, and who that is."""
-        return {
-            gpu: f"held by {grant.holder}"
-            for grant in self._grants.value.values()
-            if grant.holder.door is not Door.LIMIT
-            for hold in grant.holds
-            if not hold.admin
-            for gpu in hold.gpus
-        }
 
     def _is_own(self, grant: Grant) -> bool:
         return grant.holder.door is Door.LIMIT and grant.holder.name == self.offer.value.resource

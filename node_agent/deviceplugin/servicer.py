@@ -4,18 +4,17 @@ The kubelet calls from its main loop and sets no time limit for GetPreferredAllo
 look-ups in memory.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import grpc
 
 from node_agent.deviceplugin.answer import Answer
 from node_agent.deviceplugin.offer import Offer, OfferedDevice, check_request
-from node_agent.deviceplugin.selection import Form
+from node_agent.deviceplugin.selection import Form, Forms
 from node_agent.errors import ConfigError, DeviceWithdrawn, NodeAgentError, UnknownDevice
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
-from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.sharing.shares import alike
 from node_agent.telemetry.catalogue import ALLOCATIONS
 from node_agent.topology.preferred import DeviceId, PreferredRequest, preferred
@@ -122,23 +121,23 @@ def device_list(devices: Iterable[OfferedDevice]) -> wire.ListAndWatchResponse:
     return wire.ListAndWatchResponse(devices=[_device(device) for device in devices])
 
 
-def list_size(resource: str, gpus: Iterable[Gpu], forms: Mapping[GpuUuid, Form]) -> tuple[int, int]:
+def list_size(resource: str, forms: Forms) -> tuple[int, int]:
     """How many devices a resource has, and the bytes of a list in which all of them are unhealthy.
 
     Worked out without making the list, which may be enormous.
     """
-    mine = [(gpu, form) for gpu in gpus if (form := forms.get(gpu.uuid)) is not None and form.resource == resource]
-    alikes = [(gpu, name, count) for gpu, form in mine for name, count in alike(gpu.uuid, form.shared)]
-    return sum(count for *_, count in alikes), sum(count * _entry_size(gpu, name) for gpu, name, count in alikes)
+    mine = [(uuid, form) for uuid, form in forms.items() if form.resource == resource]
+    alikes = [(form, name, count) for uuid, form in mine for name, count in alike(uuid, form.shared)]
+    return sum(count for *_, count in alikes), sum(count * _entry_size(form, name) for form, name, count in alikes)
 
 
-def check_size(resource: str, gpus: Iterable[Gpu], forms: Mapping[GpuUuid, Form]) -> None:
+def check_size(resource: str, forms: Forms) -> None:
     """Refuse a list that the kubelet would not take: it drops the stream, and the node would offer nothing at all.
 
     Raises:
         ConfigError: says how large it is, and the limit.
     """
-    count, size = list_size(resource, gpus, forms)
+    count, size = list_size(resource, forms)
     if size > LIST_LIMIT:
         raise ConfigError(
             f"{resource} has {count} devices, whose list takes {size} bytes; the kubelet takes {LIST_LIMIT}: "
@@ -146,8 +145,9 @@ def check_size(resource: str, gpus: Iterable[Gpu], forms: Mapping[GpuUuid, Form]
         )
 
 
-def _entry_size(gpu: Gpu, name: str) -> int:
-    device = OfferedDevice(id=name, gpu=gpu.uuid, index=gpu.index, numa_node=gpu.numa_node, trouble="any")
+def _entry_size(form: Form, name: str) -> int:
+    gpu = form.unit.gpu
+    device = OfferedDevice(id=name, gpu=gpu.uuid, index=form.unit.index, numa_node=gpu.numa_node, trouble="any")
     return device_list([device]).ByteSize()
 
 

@@ -9,7 +9,8 @@ from node_agent.dra.sharing import MPS_MODES, MPS_OF_MANY, Use, limits_of
 from node_agent.errors import MpsImpossible
 from node_agent.model.claim import Claim
 from node_agent.model.gpu import Gpu
-from node_agent.sharing.mps.plan import ClientEdits, DeviceUuid, Wanted, check_possible, client_limit
+from node_agent.model.partition import DeviceUuid
+from node_agent.sharing.mps.plan import ClientEdits, Wanted, check_possible, client_limit
 
 # A client writes into both folders, and runs nothing from them.
 OPTIONS = ("rw", "nosuid", "nodev", "noexec", "rbind", "rprivate")

@@ -17,8 +17,8 @@ from node_agent.errors import ClaimConfigInvalid, ClaimUnreadable, MpsImpossible
 from node_agent.model.claim import AllocatedDevice, Claim
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu, GpuUuid
-from node_agent.model.partition import Partition, Place
-from node_agent.sharing.mps.plan import VOLTA, DeviceUuid, Limits
+from node_agent.model.partition import DeviceUuid, Partition, Place
+from node_agent.sharing.mps.plan import VOLTA, Limits
 from node_agent.sharing.shares import Interval
 
 Enforcement: TypeAlias = Literal["auto", "always", "never"]

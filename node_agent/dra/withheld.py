@@ -5,23 +5,25 @@ from collections.abc import Mapping
 from node_agent.allocation.grants import Door, Grant, Hold
 from node_agent.dra.slices import Pool
 from node_agent.kit.latest import Latest, changes
-from node_agent.model.gpu import GpuUuid
-from node_agent.model.partition import Place
+from node_agent.model.inventory import Inventory
+from node_agent.model.partition import DeviceUuid, Place
 
 
 class Withholder:
     """A service: follows the grants and the pool in ``places``, of which nobody new is to get anything.
 
-    ``served`` are the GPUs that an MPS daemon of pods' shares has: until it has ended nobody else can open them.
+    ``served`` are the GPUs and partitions of the ``inventory`` that an MPS daemon of pods' shares has: until it has ended nobody else can open them.
     ``strays`` are places where something lies that no claim has made.
     """
 
     def __init__(
         self,
         grants: Latest[Mapping[str, Grant]],
-        served: Latest[Mapping[GpuUuid, str | None]],
+        served: Latest[Mapping[DeviceUuid, str | None]],
         strays: Latest[frozenset[Place]],
+        inventory: Latest[Inventory],
     ) -> None:
+        self._inventory = inventory
         self._grants = grants
         self._served = served
         self._strays = strays
@@ -29,9 +31,12 @@ class Withholder:
 
     async def run(self, pool: Latest[Pool | None]) -> None:
         """Follow until cancelled."""
-        async for _ in changes(self._grants, self._served, self._strays, pool):
-            served = {Place(gpu=gpu) for gpu in self._served.value}
-            self.places.set(unseen(self._grants.value, pool.value) | served | self._strays.value)
+        async for _ in changes(self._grants, self._served, self._strays, self._inventory, pool):
+            self.places.set(unseen(self._grants.value, pool.value) | self._served_places() | self._strays.value)
+
+    def _served_places(self) -> frozenset[Place]:
+        places = map(self._inventory.value.place_of, self._served.value)
+        return frozenset(place for place in places if place is not None)
 
 
 def unseen(grants: Mapping[str, Grant], pool: Pool | None) -> frozenset[Place]:

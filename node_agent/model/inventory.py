@@ -6,7 +6,7 @@ from functools import cached_property
 
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.links import LinkGraph
-from node_agent.model.partition import Instance, Partition, PartitionProfile, PartitionUuid, Place
+from node_agent.model.partition import DeviceUuid, Instance, Partition, PartitionProfile, PartitionUuid, Place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +69,13 @@ class Inventory:
     def by_place(self) -> dict[Place, Partition]:
         """The same by what they take of their GPUs."""
         return {partition.place: partition for partition in self.partitions.values()}
+
+    def place_of(self, device: DeviceUuid) -> Place | None:
+        """What of the hardware a GPU or partition is; None for a partition that is not there (any more)."""
+        if not device.startswith("MIG-"):
+            return Place(gpu=GpuUuid(device))
+        partition = self.partitions.get(PartitionUuid(device))
+        return None if partition is None else partition.place
 
     def same_content(self, other: "Inventory") -> bool:
         """True where the two differ in nothing but the generation."""

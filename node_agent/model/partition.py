@@ -7,12 +7,15 @@ instance with the GPU instance that it is in.
 
 import re
 from dataclasses import dataclass, field
-from typing import NewType
+from typing import NewType, TypeAlias
 
 from node_agent.model.gpu import GpuUuid
 
 PartitionUuid = NewType("PartitionUuid", str)
 """The identity of a live partition, such as ``MIG-4be8…``; one that is made again in its place gets it again."""
+
+DeviceUuid: TypeAlias = GpuUuid | PartitionUuid
+"""The identity of what is given out by itself."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)

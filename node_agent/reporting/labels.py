@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Literal, TypeVar
 
 from node_agent.hardware.machine import UNKNOWN, Machine
-from node_agent.model.gpu import ComputeCapability, Gpu, GpuUuid
+from node_agent.model.gpu import ComputeCapability, Gpu
 from node_agent.model.health import HealthReport, Reason, Severity
 from node_agent.model.inventory import DriverInfo, Inventory
+from node_agent.model.partition import DeviceUuid
 from node_agent.reporting.health import HEALTH_WORDS
 from node_agent.sharing.shares import Shared, Strategy
 
@@ -55,7 +56,7 @@ _MODES = {0x030000: "graphics", 0x030200: "compute"}
 def labels(
     inventory: Inventory,
     *,
-    shares: Mapping[GpuUuid, Shared] = MappingProxyType({}),
+    shares: Mapping[DeviceUuid, Shared] = MappingProxyType({}),
     machine: Machine = UNKNOWN,
     mig_strategy: Literal["none", "single", "mixed"] = "none",
     health: HealthReport | None = None,

@@ -1,16 +1,18 @@
-"""Which GPUs are shared, into how many shares, and by which means: the rules of the configuration met with the node.
+"""Which GPUs and partitions are shared, into how many shares, and by which means.
 
-Pure. ``deviceplugin`` offers the shares; the means are set up by this package's other parts.
+Pure: the rules of the configuration met with the node. ``deviceplugin`` offers the shares; the means are set up by this
+package's other parts.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from node_agent.config.settings import SharingRule
-from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
-from node_agent.model.naming import named, names
+from node_agent.model.partition import DeviceUuid, PartitionUuid
+from node_agent.model.unit import Unit
 
 _SEPARATOR = "::"
 
@@ -41,7 +43,7 @@ class Interval(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shared:
-    """How one GPU is shared: ``replicas`` devices of it are offered as ``resource``.
+    """How one GPU or partition is shared: ``replicas`` devices of it are offered as ``resource``.
 
     ``renamed``: that is another name than the GPU has as a whole. ``at_most_one`` refuses a container that asks for
     several. ``interval`` is None where nobody asked for one. ``memory`` in bytes and ``threads`` in percent are the
@@ -63,36 +65,37 @@ class Shared:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shares:
-    """The GPUs that are shared; ``notes`` say which words of the rules mean no GPU of this node."""
+    """What is shared; ``notes`` say which words of the rules mean nothing on this node."""
 
-    gpus: Mapping[GpuUuid, Shared] = field(default_factory=dict)
+    gpus: Mapping[DeviceUuid, Shared] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
-def shares(inventory: Inventory, rules: Sequence[SharingRule], resource_of: Callable[[Gpu], str | None]) -> Shares:
-    """What the rules make of the node: of several that mean a GPU the first one holds.
+Whole = Mapping[Unit, str]
+"""What is offered where it is not shared, with the name of the resource."""
 
-    ``resource_of`` tells under which name a GPU would be offered as a whole, None where it is not offered.
-    """
-    found: dict[GpuUuid, Shared] = {}
-    offered = {gpu.uuid: name for gpu in inventory.gpus if (name := resource_of(gpu)) is not None}
+
+def shares(inventory: Inventory, rules: Sequence[SharingRule], whole: Whole) -> Shares:
+    """What the rules make of the node: of several that mean a GPU or partition the first one holds."""
+    found: dict[DeviceUuid, Shared] = {}
     for rule in rules:
-        for gpu in _meant(rule, inventory, offered):
-            found.setdefault(gpu, _shared(rule, offered[gpu]))
-    return Shares(gpus=found, notes=tuple(_notes(inventory, rules)))
+        for unit in _meant(rule, inventory, whole):
+            found.setdefault(unit.uuid, _shared(rule, whole[unit]))
+    return Shares(gpus=found, notes=tuple(_notes(inventory, rules, whole)))
 
 
-def _meant(rule: SharingRule, inventory: Inventory, offered: Mapping[GpuUuid, str]) -> Iterator[GpuUuid]:
-    """The GPUs that a rule means, of those that are offered under these names."""
-    gpus = [
-        gpu
-        for gpu in inventory.gpus
-        if gpu.uuid in offered and rule.of in (None, offered[gpu.uuid]) and named(rule.devices, gpu)
-    ]
+def _meant(rule: SharingRule, inventory: Inventory, whole: Whole) -> Iterator[Unit]:
+    """The GPUs and partitions that a rule means."""
+    units = [unit for unit, name in whole.items() if rule.of in (None, name) and unit.is_meant(rule.devices)]
     # One that cannot be read at the moment keeps its place: another one must not be shared in its stead.
-    places = sorted({*(gpu.index for gpu in gpus), *(missing.index for missing in inventory.missing)})
+    places = sorted({*map(_place, units), *((missing.index, -1) for missing in inventory.missing)})
     first = set(places[: rule.first])
-    yield from (gpu.uuid for gpu in gpus if gpu.index in first)
+    yield from (unit for unit in units if _place(unit) in first)
+
+
+def _place(unit: Unit) -> tuple[int, int]:
+    """Where it stands among all of the node."""
+    return unit.gpu.index, -1 if unit.partition is None else unit.partition.index
 
 
 def _shared(rule: SharingRule, resource: str) -> Shared:
@@ -111,37 +114,44 @@ def _shared(rule: SharingRule, resource: str) -> Shared:
     )
 
 
-def _notes(inventory: Inventory, rules: Iterable[SharingRule]) -> Iterator[str]:
+def _notes(inventory: Inventory, rules: Iterable[SharingRule], whole: Collection[Unit]) -> Iterator[str]:
     missing = {word for gpu in inventory.missing for word in (gpu.uuid, str(gpu.index))}
+    units = [*whole, *(Unit(gpu=gpu) for gpu in inventory.gpus)]
     for word in dict.fromkeys(word for rule in rules for word in rule.devices):
-        if word != "*" and word not in missing and not any(names(word, gpu) for gpu in inventory.gpus):
+        if word != "*" and word not in missing and not any(unit.is_meant((word,)) for unit in units):
             yield f"sharing: {word!r} means no GPU of this node; the rules hold for the others"
 
 
-def share_name(gpu: GpuUuid, number: int) -> str:
+def share_name(device: DeviceUuid, number: int) -> str:
     """The kubelet's id of a share, in NVIDIA's form: ``GPU-9f0d…::3``."""
-    return f"{gpu}{_SEPARATOR}{number}"
+    return f"{device}{_SEPARATOR}{number}"
 
 
-def names_of(gpu: GpuUuid, shared: Shared | None) -> tuple[str, ...]:
-    """The ids of the devices that a GPU is offered as."""
+def names_of(device: DeviceUuid, shared: Shared | None) -> tuple[str, ...]:
+    """The ids of the devices that a GPU or partition is offered as."""
     if shared is None:
-        return (gpu,)
-    return tuple(share_name(gpu, number) for number in range(shared.replicas))
+        return (device,)
+    return tuple(share_name(device, number) for number in range(shared.replicas))
 
 
-def alike(gpu: GpuUuid, shared: Shared | None) -> Iterator[tuple[str, int]]:
-    """Of the ids of a GPU's devices one of each length, and how many have that length."""
+def alike(device: DeviceUuid, shared: Shared | None) -> Iterator[tuple[str, int]]:
+    """Of the ids that it is offered as one of each length, and how many have that length."""
     if shared is None:
-        yield gpu, 1
+        yield device, 1
         return
     first, more = 0, 10
     while first < shared.replicas:
-        yield share_name(gpu, first), min(more, shared.replicas) - first
+        yield share_name(device, first), min(more, shared.replicas) - first
         first, more = more, more * 10
 
 
-def parts_of(name: str) -> tuple[GpuUuid, str | None]:
-    """The GPU that a device id stands for, and which share of it; None for the whole."""
-    gpu, separator, number = name.partition(_SEPARATOR)
-    return GpuUuid(gpu), number if separator else None
+def parts_of(name: str) -> tuple[DeviceUuid, str | None]:
+    """The GPU or partition that a device id stands for, and which share of it; None for the whole."""
+    device, separator, number = name.partition(_SEPARATOR)
+    uuid = PartitionUuid(device) if is_partition(device) else GpuUuid(device)
+    return uuid, number if separator else None
+
+
+def is_partition(device: str) -> bool:
+    """Whether an id is one of a partition or of a share of one."""
+    return device.startswith("MIG-")

@@ -23,10 +23,10 @@ from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
 from node_agent.kit.tasks import running
+from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.mps import place, processes
 from node_agent.sharing.mps.control import PID_FILE, Control
 from node_agent.sharing.mps.plan import (
-    DeviceUuid,
     Folders,
     daemon_environment,
     default_commands,

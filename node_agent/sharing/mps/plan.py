@@ -8,14 +8,11 @@ import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 from node_agent.config.quantities import MIB
 from node_agent.errors import MpsImpossible
-from node_agent.model.gpu import ComputeCapability, GpuUuid
-from node_agent.model.partition import PartitionUuid
-
-DeviceUuid: TypeAlias = GpuUuid | PartitionUuid
+from node_agent.model.gpu import ComputeCapability
+from node_agent.model.partition import DeviceUuid
 
 PIPE_DIRECTORY = "CUDA_MPS_PIPE_DIRECTORY"
 LOG_DIRECTORY = "CUDA_MPS_LOG_DIRECTORY"

@@ -18,7 +18,8 @@ from node_agent.errors import MpsImpossible, StateError
 from node_agent.hardware.provider import ComputeMode
 from node_agent.kit.files import remove, write_atomic
 from node_agent.kit.logs import Log, Steady
-from node_agent.sharing.mps.plan import DeviceUuid, Limits, Wanted, daemon_key
+from node_agent.model.partition import DeviceUuid
+from node_agent.sharing.mps.plan import Limits, Wanted, daemon_key
 from node_agent.sharing.mps.processes import Process
 
 log = Log(__name__)

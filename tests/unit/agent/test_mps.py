@@ -14,6 +14,7 @@ from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Reason, Severity
+from node_agent.model.inventory import Inventory
 from node_agent.sharing.mps.daemon import Phase, State
 from tests.unit.allocation.support import grant, opened
 from tests.unit.sharing.mps.conftest import MpsNode, node
@@ -59,7 +60,7 @@ async def test_gpus_of_a_dead_daemon_are_out_of_service_until_it_is_back() -> No
                 return [(gpu, one.message, one.severity) for gpu, causes in found.items() for one in causes]
         raise AssertionError("a watch does not end by itself")
 
-    async with running(MpsHealth(states, board).run()):
+    async with running(MpsHealth(states, board, Latest(Inventory())).run()):
         assert await said(a=Phase.STARTING, b=Phase.READY) == []
         assert await said(a=Phase.READY, b=Phase.DOWN) == [(B, "b has died", Severity.WITHDRAWN)]
         assert await said(a=Phase.DOWN, b=Phase.DOWN) == [

@@ -225,6 +225,8 @@ CHANGED: dict[str, Any] = {
     "dra_groups": True,
     "health": Health(probe_interval=9.0),
     "dra_enforce_limits": "always",
+    "mig_strategy": "mixed",
+    "mig_resources": (Rename(pattern="*", resource="nvidia.com/part"),),
     "mig_on_demand": ("*",),
     "mig_sweep": False,
     "metrics_names": "current",

@@ -26,7 +26,6 @@ def test_nothing_is_said_of_a_default_that_is_written_out() -> None:
 
 # A value other than the default for every row of the table.
 UNUSUAL: dict[str, object] = {
-    "flags.migStrategy": "mixed",
     "flags.failOnInitError": True,
     "flags.gdrcopyEnabled": True,
     "flags.gdsEnabled": True,
@@ -35,7 +34,6 @@ UNUSUAL: dict[str, object] = {
     "flags.plugin.passDeviceSpecs": True,
     "flags.gfd.oneshot": True,
     "flags.gfd.sleepInterval": "5m",
-    "resources.mig": [{"pattern": "*", "name": "gpu"}],
     "imex": {"required": True},
 }
 

@@ -126,13 +126,6 @@ def test_a_mistake_shows_even_where_another_source_lies_over_it(file: Path, text
         resolve(file, {"MIG_STRATEGY": "none"}, {})
 
 
-def test_a_rule_over_several_sources_is_kept(file: Path) -> None:
-    file.write_text("sharing: {mps: {resources: [{name: gpu, replicas: 2}]}}")
-    assert resolve(file, {"MIG_STRATEGY": "single"}, {}).settings.sharing.rules
-    with pytest.raises(ConfigError, match=r"mixed and sharing\.mps exclude .* \(environment variable MIG_STRATEGY\)"):
-        resolve(file, {"MIG_STRATEGY": "mixed"}, {})
-
-
 def test_a_file_full_of_mistakes_is_answered_soon_and_in_moderation(file: Path) -> None:
     file.write_text("flags:\n" + "\n".join(f"  key{number}: 1" for number in range(9000)))
     with pytest.raises(ConfigError, match=f"^{PROBLEMS_SHOWN} or more problems:") as caught:

@@ -84,15 +84,10 @@ def test_time_slicing_and_mps_exclude_each_other() -> None:
     assert complaint == "sharing: timeSlicing and mps exclude each other: keep one of them"
 
 
-def test_mps_goes_with_no_mixed_strategy() -> None:
-    assert broken(sharing__mps=shared(), flags__migStrategy="single") == []
-    assert broken(sharing__mps=shared(), flags__migStrategy="mixed") == [
-        "flags.migStrategy: mixed and sharing.mps exclude each other: use none or single",
-    ]
-
-
-def test_time_slicing_needs_neither() -> None:
-    assert broken(sharing__timeSlicing=shared(), flags__migStrategy="mixed") == []
+def test_both_ways_of_sharing_go_with_every_strategy_of_mig() -> None:
+    for strategy in ("none", "single", "mixed"):
+        assert broken(sharing__mps=shared(), flags__migStrategy=strategy) == []
+        assert broken(sharing__timeSlicing=shared(), flags__migStrategy=strategy) == []
 
 
 GOOD_NAMES = ["nvidia.com/gpu", "gpu", "nvidia.com/mig-1g.5gb", "gpu.shared", "a" * 52]

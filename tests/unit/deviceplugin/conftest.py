@@ -23,6 +23,7 @@ from node_agent.kubelet.routes import Route, SocketRoute
 from node_agent.model.gpu import Gpu, GpuUuid, device_name
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import DeviceUuid
 from node_agent.model.pci import pci_address
 
 RESOURCE = "nvidia.com/gpu"
@@ -41,7 +42,7 @@ def gpu(number: int, numa_node: int | None = None, product: str = "NVIDIA H200")
 
 
 def device(number: int) -> OfferedDevice:
-    return OfferedDevice(id=f"GPU-{number}", gpu=GpuUuid(f"GPU-{number}"), index=number)
+    return OfferedDevice(id=f"GPU-{number}", gpu=GpuUuid(f"GPU-{number}"), index=str(number))
 
 
 def node(count: int, generation: int = 1) -> Inventory:
@@ -58,7 +59,7 @@ class World:
     health: Latest[HealthReport] = field(default_factory=lambda: Latest(HealthReport()))
     cdi: Latest[Published] | None = None
     selection: Latest[Selection] = field(default_factory=lambda: Latest(Selection()))
-    daemons: Latest[Mapping[GpuUuid, str | None]] = field(default_factory=lambda: Latest({}))
+    daemons: Latest[Mapping[DeviceUuid, str | None]] = field(default_factory=lambda: Latest({}))
     held: Collection[str] | None = ()
     grants: Latest[Mapping[str, Grant]] = field(default_factory=lambda: Latest({}))
     taken: list[tuple[str, list[str]]] = field(default_factory=list)

@@ -17,7 +17,7 @@ from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import GpuUuid
-from tests.unit.deviceplugin.conftest import RESOURCE, World, device, served
+from tests.unit.deviceplugin.conftest import RESOURCE, World, device, node, served
 
 CLAIM = Holder(door=Door.CLAIM, id="uid-1", name="team/four")
 
@@ -61,7 +61,7 @@ def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0) -> Limit
     return LimitDoor(
         ledger=ledger,
         held=pods,
-        gpu_of=lambda resource, name: GpuUuid(name) if resource == RESOURCE else None,
+        inventory=Latest(node(8)),
         every_seconds=0.02,
         admission_seconds=admission_seconds,
     )
@@ -214,7 +214,7 @@ async def test_a_gpu_whose_shares_pods_hold_is_not_given_out_whole_by_an_agent_t
         await told.wait()
         return {RESOURCE: ["GPU-1::0"]}
 
-    door = LimitDoor(ledger=ledger, held=held, gpu_of=lambda _, name: GpuUuid(name.partition("::")[0]))
+    door = LimitDoor(ledger=ledger, held=held, inventory=Latest(node(8)))
     async with running(door.run()):
         await asyncio.sleep(0)
         asked = asyncio.gather(
@@ -232,7 +232,7 @@ async def test_a_gpu_whose_shares_pods_hold_is_not_given_out_whole_by_an_agent_t
 async def test_a_kubelet_that_never_tells_what_pods_hold_keeps_devices_back_for_a_moment_only(ledger: Ledger) -> None:
     pods = Pods()
     pods.held = None
-    door = LimitDoor(ledger=ledger, held=pods, gpu_of=lambda _, name: GpuUuid(name), first_answer_seconds=0.1)
+    door = LimitDoor(ledger=ledger, held=pods, inventory=Latest(node(8)), first_answer_seconds=0.1)
     async with running(door.run()):
         await asyncio.sleep(0)
         begun = time.monotonic()

@@ -24,6 +24,8 @@ from node_agent.kubelet.server import remove_dead_sockets
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
+from node_agent.model.partition import DeviceUuid
+from node_agent.model.unit import Unit
 from tests.unit.deviceplugin.conftest import RESOURCE, World, node, served
 
 
@@ -162,11 +164,11 @@ async def test_a_list_larger_than_the_kubelet_takes_is_refused_before_it_registe
 ) -> None:
     one = node(1).gpus[0]
     many = [replace(one, uuid=GpuUuid(f"GPU-{number:060}")) for number in range(58_000)]
-    forms = {gpu.uuid: Form(gpu=gpu.uuid, resource=RESOURCE) for gpu in many}
+    forms: dict[DeviceUuid, Form] = {gpu.uuid: Form(unit=Unit(gpu=gpu), resource=RESOURCE) for gpu in many}
     with pytest.raises(ConfigError, match=r"58000 devices, whose list takes 4\d{6} bytes; the kubelet takes 4194304"):
-        check_size(RESOURCE, many, forms)
-    check_size(RESOURCE, many[:48_000], forms)
-    check_size("nvidia.com/other", many, forms)
+        check_size(RESOURCE, forms)
+    check_size(RESOURCE, dict(list(forms.items())[:48_000]))
+    check_size("nvidia.com/other", forms)
 
 
 @pytest.mark.parametrize("replicas", [1, 9, 10, 11, 1234])
@@ -174,14 +176,14 @@ def test_the_size_of_a_list_is_known_before_there_is_one(replicas: int) -> None:
     inventory = node(3)
     rule = SharingRule(strategy="mps", shares=replicas, devices=("0", "1"))
     forms = Selection(sharing=(rule,)).forms(inventory)
-    devices = listing(RESOURCE, inventory.gpus, forms, former={}, trouble=lambda _: "unhealthy")
-    assert list_size(RESOURCE, inventory.gpus, forms) == (len(devices), device_list(devices).ByteSize())
+    devices = listing(RESOURCE, forms, former={}, trouble=lambda _: "unhealthy")
+    assert list_size(RESOURCE, forms) == (len(devices), device_list(devices).ByteSize())
 
 
 def test_a_list_that_would_not_fit_in_any_memory_is_refused_at_once() -> None:
     forms = Selection(sharing=(SharingRule(strategy="time-slicing", shares=10**12),)).forms(node(3))
     with pytest.raises(ConfigError, match="3000000000000 devices"):
-        check_size(RESOURCE, node(3).gpus, forms)
+        check_size(RESOURCE, forms)
 
 
 async def test_a_node_without_gpus_registers_nothing_until_one_appears(kubelet: EmbeddedKubelet, world: World) -> None:

@@ -14,6 +14,8 @@ from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.selection import Form, Rule, Selection
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import DeviceUuid
+from node_agent.model.unit import Unit
 from node_agent.sharing.shares import parts_of
 from tests.unit.deviceplugin.conftest import RESOURCE, gpu, node
 
@@ -33,7 +35,7 @@ def pods(*held: str) -> list[Grant]:
         resource, _, device = name.rpartition("/")
         owner, share = parts_of(device)
         holder = Holder(door=Door.LIMIT, id=name, name=resource)
-        grants.append(Grant(holder=holder, holds=(Hold(device=device, gpus=(owner,), share_id=share),)))
+        grants.append(Grant(holder=holder, holds=(Hold(device=device, gpus=(GpuUuid(owner),), share_id=share),)))
     return grants
 
 
@@ -47,7 +49,7 @@ def listed(
     inventory = inventory or node(1)
     forms = selection.forms(inventory)
     former = former_devices(pods(*held), forms, served)
-    return listing(resource, inventory.gpus, forms, former=former, trouble=lambda _: None, served=served)
+    return listing(resource, forms, former=former, trouble=lambda _: None, served=served)
 
 
 def healthy(devices: Iterable[OfferedDevice]) -> list[str]:
@@ -103,8 +105,8 @@ def test_while_an_mps_daemon_is_left_its_clients_keep_their_shares_and_nobody_ge
 def test_a_trouble_of_the_gpu_is_one_of_all_its_shares() -> None:
     inventory = node(2)
     forms = sharing(FOUR).forms(inventory)
-    reasons = {GpuUuid("GPU-0"): "Xid 79"}
-    devices = listing(RESOURCE, inventory.gpus, forms, former={}, trouble=reasons.get)
+    reasons: dict[DeviceUuid, str] = {GpuUuid("GPU-0"): "Xid 79"}
+    devices = listing(RESOURCE, forms, former={}, trouble=reasons.get)
     assert waiting(devices) == {f"GPU-0::{k}": "Xid 79" for k in range(4)}
     assert healthy(devices) == [f"GPU-1::{k}" for k in range(4)]
 
@@ -208,4 +210,4 @@ def test_under_time_slicing_every_place_that_no_pod_has_is_offered(replicas: int
 
 
 def test_each_form_knows_its_devices() -> None:
-    assert list(Form(gpu=GpuUuid("GPU-0"), resource=RESOURCE).names) == ["GPU-0"]
+    assert list(Form(unit=Unit(gpu=gpu(0)), resource=RESOURCE).names) == ["GPU-0"]

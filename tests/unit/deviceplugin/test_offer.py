@@ -9,7 +9,8 @@ from node_agent.deviceplugin.offer import (
     OfferedDevice,
     check_request,
     forget,
-    gpu_of,
+    is_ours,
+    place_of,
     pool_of,
     trouble_of,
     with_absent,
@@ -18,11 +19,15 @@ from node_agent.errors import AllocationError
 from node_agent.model.gpu import GpuUuid, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
+from node_agent.model.partition import Place
+from node_agent.model.unit import Unit
 from node_agent.sharing.shares import Shared, Strategy
 from node_agent.topology.preferred import Policy
+from tests.fakes.builders import cut, partition
 from tests.unit.deviceplugin.conftest import RESOURCE, device, gpu, node
 
 A, B = GpuUuid("GPU-0"), GpuUuid("GPU-1")
+FIRST, SECOND = Unit(gpu=gpu(0)), Unit(gpu=gpu(1))
 
 
 def report(severity: Severity) -> HealthReport:
@@ -35,18 +40,18 @@ def whole(*numbers: int) -> tuple[OfferedDevice, ...]:
 
 
 def test_a_degraded_gpu_is_still_given_out_and_a_withdrawn_one_is_not() -> None:
-    assert trouble_of(A, report(Severity.DEGRADED), {}, None) is None
-    assert trouble_of(A, report(Severity.WITHDRAWN), {}, None) == "3 errors"
-    assert trouble_of(B, report(Severity.WITHDRAWN), {}, None) is None
+    assert trouble_of(FIRST, report(Severity.DEGRADED), {}, None) is None
+    assert trouble_of(FIRST, report(Severity.WITHDRAWN), {}, None) == "3 errors"
+    assert trouble_of(SECOND, report(Severity.WITHDRAWN), {}, None) is None
 
 
 def test_a_gpu_that_no_container_can_be_given_says_so() -> None:
-    assert trouble_of(A, HealthReport(), {}, reachable={A}) is None
-    assert trouble_of(B, HealthReport(), {}, reachable={A}) == "no CDI spec names it yet"
+    assert trouble_of(FIRST, HealthReport(), {}, reachable={A}) is None
+    assert trouble_of(SECOND, HealthReport(), {}, reachable={A}) == "no CDI spec names it yet"
 
 
 def test_a_gpu_that_a_claim_holds_says_whose_it_is() -> None:
-    assert trouble_of(A, HealthReport(), {A: "held by claim x"}, reachable=()) == "held by claim x"
+    assert trouble_of(FIRST, HealthReport(), {A: "held by claim x"}, reachable=()) == "held by claim x"
 
 
 def test_what_is_gone_stays_in_the_list_with_the_drivers_reason() -> None:
@@ -105,20 +110,26 @@ def test_a_device_that_is_back_is_listed_once_and_healthy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("resource", "device", "gpu"),
+    ("resource", "device", "ours"),
     [
-        ("nvidia.com/gpu", "GPU-1", "GPU-1"),
-        ("nvidia.com/of-an-earlier-configuration", "GPU-1", "GPU-1"),
-        ("nvidia.com/gpu.shared", "GPU-1::3", "GPU-1"),
-        ("nvidia.com/GA102GL_A10", "0000:3b:00.0", None),
-        ("nvidia.com/mig-1g.5gb", "MIG-1", None),
-        ("example.com/gpu", "GPU-1", None),
+        ("nvidia.com/gpu", "GPU-1", True),
+        ("nvidia.com/of-an-earlier-configuration", "GPU-1", True),
+        ("nvidia.com/gpu.shared", "GPU-1::3", True),
+        ("nvidia.com/mig-1g.5gb", "MIG-1", True),
+        ("nvidia.com/GA102GL_A10", "0000:3b:00.0", False),
+        ("example.com/gpu", "GPU-1", False),
     ],
 )
-def test_the_gpu_that_a_pod_holds_is_known_by_the_form_of_the_device(
-    resource: str, device: str, gpu: str | None
-) -> None:
-    assert gpu_of(resource, device) == gpu
+def test_whether_what_a_pod_holds_is_ours_is_known_by_its_form(resource: str, device: str, ours: bool) -> None:
+    assert is_ours(resource, device) == ours
+
+
+def test_what_a_device_takes_is_known_by_its_id_and_of_a_partition_while_it_lives() -> None:
+    one = partition(gpu(1), "1g.18gb", 3)
+    inventory = cut(node(2), {1: [one]})
+    assert place_of("GPU-1::3", Inventory()) == place_of("GPU-1", inventory) == Place(gpu=B)
+    assert place_of(one.uuid, inventory) == place_of(f"{one.uuid}::2", inventory) == Place(gpu=B, part=one.part)
+    assert place_of(one.uuid, node(2)) is None
 
 
 def shares(

@@ -13,7 +13,6 @@ from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.config.settings import SharingRule
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.deviceplugin.offer import gpu_of
 from node_agent.deviceplugin.selection import Selection
 from node_agent.errors import KubeletError
 from node_agent.kit.lane import Lane
@@ -40,7 +39,7 @@ async def door(world: World, kubelet: EmbeddedKubelet, folder: Path) -> AsyncIte
             limits = LimitDoor(
                 ledger=ledger,
                 held=PodDevices(kubelet.pod_resources_socket).held,
-                gpu_of=gpu_of,
+                inventory=world.inventory,
                 every_seconds=0.05,
                 admission_seconds=0.1,
             )

@@ -9,8 +9,8 @@ from node_agent.dra.withheld import Withholder, unseen
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.device import DeviceKind, PublishedDevice
-from node_agent.model.gpu import DeviceName, GpuUuid
-from node_agent.model.partition import Place
+from node_agent.model.gpu import DeviceName
+from node_agent.model.partition import DeviceUuid, Place
 from tests.fakes.builders import uuid
 
 
@@ -70,7 +70,7 @@ def test_who_has_admin_access_takes_nothing_from_anybody() -> None:
 
 async def test_grants_pool_and_mps_daemons_are_followed() -> None:
     held: Latest[Mapping[str, Grant]] = Latest({})
-    served: Latest[Mapping[GpuUuid, str | None]] = Latest({})
+    served: Latest[Mapping[DeviceUuid, str | None]] = Latest({})
     strays: Latest[frozenset[Place]] = Latest(frozenset())
     published: Latest[Pool | None] = Latest(GROUPED)
     withholder = Withholder(held, served, strays)

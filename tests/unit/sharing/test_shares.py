@@ -1,6 +1,6 @@
 """Which GPUs the rules share, and into what."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent.config.settings import SharingRule
-from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory, MissingGpu
+from node_agent.model.partition import Partition
+from node_agent.model.unit import Unit
 from node_agent.sharing.shares import Interval, Shared, Shares, Strategy, names_of, parts_of, share_name, shares
-from tests.fakes.builders import gpu, inventory, uuid
+from tests.fakes.builders import cut, gpu, inventory, partition, uuid
 
 GPU, A100 = "nvidia.com/gpu", "nvidia.com/a100"
 NODE = inventory([gpu(0), gpu(1), gpu(2, product="NVIDIA A100-SXM4-80GB"), gpu(3, product="NVIDIA A100-SXM4-80GB")])
@@ -20,13 +22,15 @@ FOUR = SharingRule(strategy="time-slicing", shares=4)
 MPS = SharingRule(strategy="mps", shares=10, fail_requests_greater_than_one=True)
 
 
-def name_of(one: Gpu) -> str:
-    return A100 if "A100" in one.product else GPU
+def whole(node: Inventory = NODE, *, only: Collection[int] = range(9)) -> dict[Unit, str]:
+    """What is offered of a node where nothing is shared."""
+    units = [Unit(gpu=one) for one in node.gpus if one.index in only]
+    return {unit: A100 if "A100" in unit.gpu.product else GPU for unit in units}
 
 
 def shared(*rules: SharingRule, node: Inventory = NODE) -> dict[int, Shared]:
     """What each GPU is, by its index."""
-    found = shares(node, rules, name_of).gpus
+    found = shares(node, rules, whole(node)).gpus
     return {one.index: found[one.uuid] for one in node.gpus if one.uuid in found}
 
 
@@ -35,7 +39,7 @@ def replicas(*rules: SharingRule) -> dict[int, int]:
 
 
 def test_without_rules_nothing_is_shared() -> None:
-    assert shares(NODE, (), name_of) == Shares()
+    assert shares(NODE, (), whole()) == Shares()
 
 
 def test_a_rule_of_a_resource_shares_its_gpus_and_no_others() -> None:
@@ -114,19 +118,19 @@ def test_an_interval_is_asked_for_where_it_is_another_than_the_default(
 
 
 def test_a_gpu_that_is_not_offered_is_not_shared() -> None:
-    found = shares(NODE, [FOUR], lambda one: None if one.index else GPU)
+    found = shares(NODE, [FOUR], whole(only=[0]))
     assert list(found.gpus) == [uuid(0)]
 
 
 def test_a_word_that_means_no_gpu_is_said_and_the_others_hold() -> None:
-    found = shares(NODE, [replace(FOUR, devices=("0", "GPU-typo", "9"))], name_of)
+    found = shares(NODE, [replace(FOUR, devices=("0", "GPU-typo", "9"))], whole())
     assert list(found.gpus) == [uuid(0)]
     assert [note.split("'")[1] for note in found.notes] == ["GPU-typo", "9"]
 
 
 def test_a_word_for_a_gpu_that_cannot_be_read_at_the_moment_is_no_mistake() -> None:
     node = replace(NODE, missing=(MissingGpu(index=7, reason="lost", uuid=GpuUuid("GPU-7")),))
-    assert shares(node, [replace(FOUR, devices=("GPU-7", "7"))], name_of).notes == ()
+    assert shares(node, [replace(FOUR, devices=("GPU-7", "7"))], whole(node)).notes == ()
 
 
 @given(st.integers(1, 50), st.integers(0, 20))
@@ -145,3 +149,35 @@ def test_a_whole_gpu_is_its_uuid() -> None:
 
 def test_the_driver_counts_the_intervals_from_the_default_to_the_long_one() -> None:
     assert {interval: interval.number for interval in Interval} == {"Default": 0, "Short": 1, "Medium": 2, "Long": 3}
+
+
+PARTS = [partition(NODE.gpus[3], "1g.10gb", start, number=start) for start in (0, 2)]
+CUT = cut(NODE, {3: PARTS})
+OF_PARTS = {
+    **whole(CUT, only=[0, 1, 2]),
+    **{Unit(gpu=CUT.gpus[3], partition=one): "nvidia.com/mig-1g.10gb" for one in PARTS},
+}
+
+
+@pytest.mark.parametrize(
+    ("rule", "found"),
+    [
+        (replace(FOUR, of="nvidia.com/mig-1g.10gb"), PARTS),
+        (replace(FOUR, devices=("3",)), PARTS),
+        (replace(FOUR, devices=("3:2",)), PARTS[1:]),
+        (replace(FOUR, devices=(PARTS[0].uuid,)), PARTS[:1]),
+        (replace(FOUR, of="nvidia.com/mig-1g.10gb", first=1), PARTS[:1]),
+        (replace(FOUR, devices=("3:1",)), []),
+    ],
+)
+def test_partitions_are_shared_as_gpus_are_by_resource_gpu_index_or_uuid(
+    rule: SharingRule, found: list[Partition]
+) -> None:
+    result = shares(CUT, [rule], OF_PARTS)
+    assert list(result.gpus) == [one.uuid for one in found]
+    assert bool(result.notes) == (not found)
+
+
+def test_a_share_of_a_partition_tells_its_partition_and_its_number() -> None:
+    assert parts_of(f"{PARTS[0].uuid}::3") == (PARTS[0].uuid, "3")
+    assert parts_of("MIG-GPU-5c0f/7/0::1") == ("MIG-GPU-5c0f/7/0", "1")

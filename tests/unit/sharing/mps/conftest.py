@@ -19,10 +19,11 @@ from node_agent.hardware.simulated.mps import FAULTS
 from node_agent.kit.lane import Lane
 from node_agent.kit.tasks import running
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.mps import processes
 from node_agent.sharing.mps.daemon import Host, Phase, Times
 from node_agent.sharing.mps.daemons import MpsDaemons
-from node_agent.sharing.mps.plan import CLIENT_PIPE, ClientEdits, DeviceUuid, Folders, Limits, Wanted, daemon_key
+from node_agent.sharing.mps.plan import CLIENT_PIPE, ClientEdits, Folders, Limits, Wanted, daemon_key
 from node_agent.sharing.mps.records import Record, Records
 from tests.fakes.mps_client import MpsClient
 

@@ -6,9 +6,9 @@ import pytest
 
 from node_agent.errors import MpsImpossible
 from node_agent.model.gpu import ComputeCapability, GpuUuid
+from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.mps.plan import (
     NO_LIMITS,
-    DeviceUuid,
     Folders,
     Limits,
     check_possible,

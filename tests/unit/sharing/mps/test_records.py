@@ -9,7 +9,8 @@ import pytest
 from node_agent.errors import MpsImpossible, StateError
 from node_agent.hardware.provider import ComputeMode
 from node_agent.model.gpu import GpuUuid
-from node_agent.sharing.mps.plan import DeviceUuid, Limits, Wanted, daemon_key
+from node_agent.model.partition import DeviceUuid
+from node_agent.sharing.mps.plan import Limits, Wanted, daemon_key
 from node_agent.sharing.mps.processes import Process
 from node_agent.sharing.mps.records import Record, Records
 
