@@ -1,5 +1,6 @@
 """MPS daemons in the agent: where their program is, what their death means, and claims that are gone."""
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from node_agent.health.board import HealthBoard
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import Reason, Severity
+from node_agent.model.health import Instance, Reason, Severity
 from node_agent.model.inventory import Inventory
 from node_agent.sharing.mps.daemon import Phase, State
+from tests.fakes.builders import cut, gpu, l4_pair, partition
 from tests.unit.allocation.support import grant, opened
 from tests.unit.sharing.mps.conftest import MpsNode, node
 
@@ -43,8 +45,8 @@ def test_the_folder_is_that_of_the_configuration_or_the_agents_own() -> None:
 async def test_gpus_of_a_dead_daemon_are_out_of_service_until_it_is_back() -> None:
     states: Latest[Mapping[str, State]] = Latest({})
     board = HealthBoard()
-    for gpu in (A, B):
-        board.clear(gpu)
+    for each in (A, B):
+        board.clear(each)
 
     async def said(**phases: Phase) -> list[tuple[str, str, Severity]]:
         devices = {"a": (A,), "b": (B,)}
@@ -86,3 +88,18 @@ async def test_claims_that_are_gone_leave_and_nobody_does_before_the_claims_are_
                     break
             assert await daemons.users() == {user_of(kept), "limit shares of GPU-2"}
             assert node.mode(1) is ComputeMode.DEFAULT
+
+
+async def test_a_daemon_of_a_mig_device_that_dies_withdraws_that_and_no_other() -> None:
+    one, other = (partition(gpu(0), "1g.10gb", start, number=start) for start in (0, 2))
+    inventory = Latest(cut(l4_pair(), {0: [one, other]}))
+    states: Latest[Mapping[str, State]] = Latest({})
+    board = HealthBoard()
+    async with running(MpsHealth(states, board, inventory).run()):
+        states.set({"a": State(phase=Phase.DOWN, devices=(one.uuid,), trouble="it has died")})
+        async with asyncio.timeout(5):
+            async for report in board.report.watch():
+                if report.known_of(one.parent).causes:
+                    break
+    found = [board.report.value.of_instance(one.parent, Instance(id=part.instance, compute=0)) for part in (one, other)]
+    assert [health.withdrawn for health in found] == [True, False]

@@ -17,7 +17,10 @@ from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import GpuUuid
-from tests.unit.deviceplugin.conftest import RESOURCE, World, device, node, served
+from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Place
+from tests.fakes.builders import cut, partition
+from tests.unit.deviceplugin.conftest import RESOURCE, World, device, gpu, node, served
 
 CLAIM = Holder(door=Door.CLAIM, id="uid-1", name="team/four")
 
@@ -344,3 +347,89 @@ async def test_admin_access_of_a_claim_takes_nothing_from_the_kubelet(
         await ledger.reserve(Grant(holder=CLAIM, holds=(looks,)))
         await asyncio.sleep(0.1)
         assert kubelet.view(RESOURCE).allocatable == 8
+
+
+PART = partition(gpu(1), "3g.71gb", 0, length=4, number=1)
+CUT = cut(node(8), {1: [PART]})
+SLICES = "nvidia.com/mig-3g.71gb"
+
+
+def cut_door(ledger: Ledger, pods: Pods, inventory: Latest[Inventory]) -> LimitDoor:
+    return LimitDoor(ledger=ledger, held=pods, inventory=inventory, every_seconds=0.02, admission_seconds=0.0)
+
+
+def places(ledger: Ledger) -> set[Place]:
+    return {place for grant in ledger.grants_of(Door.LIMIT) for hold in grant.holds for place in hold.places}
+
+
+async def until_places(ledger: Ledger, *wanted: Place) -> None:
+    async with asyncio.timeout(5):
+        async for _ in ledger.grants.watch():
+            if places(ledger) == set(wanted):
+                return
+
+
+async def test_a_pod_with_a_mig_device_holds_that_part_of_its_gpu(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.held = {SLICES: [f"{PART.uuid}::2"]}
+    async with running(cut_door(ledger, pods, Latest(CUT)).run()):
+        await until_places(ledger, PART.place)
+        (grant,) = ledger.grants_of(Door.LIMIT)
+        assert (grant.holds[0].share_id, grant.holder.id) == ("2", f"{SLICES}/{PART.uuid}::2")
+        pods.held = {}
+        await until_places(ledger)
+
+
+async def test_a_mig_device_that_is_removed_while_a_pod_has_it_is_held_until_the_pod_ends(ledger: Ledger) -> None:
+    pods, inventory = Pods(), Latest(CUT)
+    pods.held = {SLICES: [PART.uuid]}
+    async with running(cut_door(ledger, pods, inventory).run()):
+        await until_places(ledger, PART.place)
+        inventory.set(node(8, generation=2))
+        await asyncio.sleep(0.1)
+        assert places(ledger) == {PART.place}
+        with pytest.raises(DeviceHeld):
+            await claim(ledger, "GPU-1")
+        pods.held = {}
+        await until_places(ledger)
+
+
+async def test_an_agent_that_starts_after_a_mig_device_was_removed_knows_from_the_one_before_whose_gpu_it_was(
+    tmp_path: Path,
+) -> None:
+    pods = Pods()
+    pods.held = {SLICES: [PART.uuid]}
+    with Lane("files") as lane:
+        for inventory in (CUT, node(8)):
+            checkpoint = Checkpoint(tmp_path / "ledger.json")
+            async with Ledger(checkpoint=checkpoint, lane=lane, boot_id="boot") as ledger:
+                door = cut_door(ledger, pods, Latest(inventory))
+                async with running(door.run()):
+                    async with asyncio.timeout(5):
+                        await door.synced.wait()
+                    assert places(ledger) == {PART.place}
+
+
+async def test_nothing_is_taken_for_known_while_it_is_not_known_what_mig_devices_there_are(ledger: Ledger) -> None:
+    pods, inventory = Pods(), Latest(Inventory())
+    pods.held = {SLICES: [PART.uuid]}
+    door = cut_door(ledger, pods, inventory)
+    async with running(door.run()):
+        await asyncio.sleep(0.1)
+        assert not door.synced.is_set()
+        inventory.set(CUT)
+        async with asyncio.timeout(5):
+            await door.synced.wait()
+        assert places(ledger) == {PART.place}
+
+
+async def test_a_mig_device_that_nobody_knows_is_said_once_and_holds_nothing_up(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    pods = Pods()
+    pods.held = {SLICES: ["MIG-strange"], RESOURCE: ["GPU-2"]}
+    async with running(cut_door(ledger, pods, Latest(node(8))).run()):
+        await until_places(ledger, Place(gpu=GpuUuid("GPU-2")))
+        await asyncio.sleep(0.1)
+    said = [record for record in caplog.records if "of which nobody knows the GPU" in record.getMessage()]
+    assert len(said) == 1

@@ -1,9 +1,11 @@
 """What is in a resource's list, and why a device of it must not be given out."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.deviceplugin.offer import (
     Offer,
     OfferedDevice,
@@ -12,16 +14,18 @@ from node_agent.deviceplugin.offer import (
     is_ours,
     place_of,
     pool_of,
+    taken,
     trouble_of,
     with_absent,
 )
+from node_agent.deviceplugin.selection import Selection
 from node_agent.errors import AllocationError
 from node_agent.model.gpu import GpuUuid, PartitionMode
-from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from node_agent.model.health import Cause, DeviceHealth, HealthReport, Instance, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
 from node_agent.model.partition import Place
 from node_agent.model.unit import Unit
-from node_agent.sharing.shares import Shared, Strategy
+from node_agent.sharing.shares import Shared, Strategy, parts_of
 from node_agent.topology.preferred import Policy
 from tests.fakes.builders import cut, partition
 from tests.unit.deviceplugin.conftest import RESOURCE, device, gpu, node
@@ -167,3 +171,83 @@ def test_whole_gpus_beside_a_share_count_as_devices_as_well() -> None:
     with pytest.raises(AllocationError, match="at most 1"):
         check_request(RESOURCE, [device(1), *shares(0, 0, one=True)], Policy.SPREAD)
     check_request(RESOURCE, whole(0, 1, 2), Policy.DISTINCT)
+
+
+PART, OTHER = partition(gpu(0), "3g.71gb", 0, length=4, number=1), partition(gpu(0), "1g.18gb", 6, number=9)
+CUT = cut(node(2), {0: [PART, OTHER]})
+FORMS = Selection(strategy="mixed").forms(CUT)
+
+
+def pod(resource: str, device: str, place: Place) -> Grant:
+    hold = Hold(device=device, gpus=(place.gpu,), part=place.part, share_id=parts_of(device)[1])
+    return Grant(holder=Holder(door=Door.LIMIT, id=f"{resource}/{device}", name=resource), holds=(hold,))
+
+
+def claim(place: Place, *, admin: bool = False) -> Grant:
+    hold = Hold(device="any", gpus=(place.gpu,), part=place.part, admin=admin)
+    return Grant(holder=Holder(door=Door.CLAIM, id="uid", name="team/claim"), holds=(hold,))
+
+
+def test_what_a_claim_has_of_a_gpu_takes_what_overlaps_it_and_nothing_else() -> None:
+    assert taken(FORMS, [claim(PART.place)]) == {PART.uuid: "held by claim team/claim (uid)"}
+    assert taken(FORMS, [claim(Place(gpu=A))]).keys() == {PART.uuid, OTHER.uuid}
+    assert taken(FORMS, [claim(Place(gpu=B))]).keys() == {B}
+    assert taken(FORMS, [claim(Place(gpu=A), admin=True)]) == {}
+
+
+def test_a_pod_that_has_a_gpu_whole_keeps_what_it_was_cut_into_from_others() -> None:
+    assert taken(FORMS, [pod(RESOURCE, "GPU-0", Place(gpu=A))]).keys() == {PART.uuid, OTHER.uuid}
+
+
+def test_a_pod_that_has_a_part_keeps_its_gpu_from_others_once_that_is_whole_again() -> None:
+    whole_again = Selection().forms(node(2))
+    assert taken(whole_again, [pod("nvidia.com/mig-3g.71gb", PART.uuid, PART.place)]).keys() == {A}
+
+
+def test_what_pods_have_of_the_same_is_in_nobodys_way_here() -> None:
+    assert (
+        taken(FORMS, [pod("nvidia.com/mig-3g.71gb", f"{PART.uuid}::1", PART.place), pod(RESOURCE, B, Place(gpu=B))])
+        == {}
+    )
+
+
+def sick(**where: Any) -> HealthReport:
+    cause = Cause(reason=Reason.XID, severity=Severity.WITHDRAWN, message="Xid 94", since=0.0, **where)
+    return HealthReport(devices={A: DeviceHealth(causes=(cause,))})
+
+
+def test_a_fault_of_one_partition_withdraws_that_and_a_fault_of_the_gpu_all_of_them() -> None:
+    units = [FORMS[one.uuid].unit for one in (PART, OTHER)]
+    of_one = sick(instance=Instance(id=PART.instance, compute=PART.compute_instance))
+    assert [trouble_of(unit, of_one, {}, None) for unit in units] == ["Xid 94", None]
+    assert [trouble_of(unit, sick(), {}, None) for unit in units] == ["Xid 94"] * 2
+    of_a_link = sick(peers=frozenset({B}))
+    assert [trouble_of(unit, of_a_link, {}, None) for unit in units] == [None, None]
+
+
+def test_a_partition_is_not_offered_before_the_spec_names_it() -> None:
+    unit = FORMS[PART.uuid].unit
+    assert trouble_of(unit, HealthReport(), {}, reachable={A, OTHER.uuid}) == "no CDI spec names it yet"
+    assert trouble_of(unit, HealthReport(), {}, reachable={PART.uuid}) is None
+
+
+def test_a_gpu_that_claims_cut_is_not_given_out_whole_while_it_is_in_mig_mode() -> None:
+    forms = Selection(strategy="mixed", on_demand=("0",)).forms(CUT)
+    assert "for claims that want a part" in str(trouble_of(forms[A].unit, HealthReport(), {}, None))
+
+
+def of_part() -> tuple[OfferedDevice, ...]:
+    return (OfferedDevice(id=PART.uuid, gpu=A, index="0:1", part=PART.part),)
+
+
+def test_a_partition_that_was_removed_is_gone_with_that_reason() -> None:
+    (found,) = with_absent((), of_part(), cut(node(2), {0: [OTHER]}))
+    assert (found.gone, found.trouble) == (True, "the MIG device was removed")
+
+
+def test_partitions_that_cannot_be_listed_at_the_moment_are_expected_back() -> None:
+    unread = replace(cut(node(2), {0: []}), unlisted={A: "Unknown Error"})
+    (found,) = with_absent((), of_part(), unread)
+    assert (found.gone, found.trouble) == (False, "Unknown Error")
+    (lost,) = with_absent((), of_part(), Inventory(missing=(MissingGpu(index=0, uuid=A, reason="lost"),)))
+    assert (lost.gone, lost.trouble) == (False, "lost")
