@@ -95,6 +95,7 @@ async def test_a_daemon_of_a_mig_device_that_dies_withdraws_that_and_no_other() 
     inventory = Latest(cut(l4_pair(), {0: [one, other]}))
     states: Latest[Mapping[str, State]] = Latest({})
     board = HealthBoard()
+    board.clear(one.parent)
     async with running(MpsHealth(states, board, inventory).run()):
         states.set({"a": State(phase=Phase.DOWN, devices=(one.uuid,), trouble="it has died")})
         async with asyncio.timeout(5):

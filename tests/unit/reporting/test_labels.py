@@ -13,6 +13,7 @@ from node_agent.hardware.machine import Machine, VgpuHost
 from node_agent.model.gpu import ComputeCapability, Gpu, PartitionMode
 from node_agent.model.health import DeviceHealth, HealthReport, Severity
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
+from node_agent.model.partition import DeviceUuid
 from node_agent.reporting.label_names import meaning
 from node_agent.reporting.labels import OWN_PREFIX, label_value, labels
 from node_agent.sharing.shares import Shared, Strategy
@@ -470,7 +471,9 @@ def test_what_the_agent_never_writes_has_no_meaning() -> None:
 
 def with_shares(inventory: Inventory, *shares: Shared | None) -> dict[str, str]:
     """Three labels of a node whose GPUs are shared so."""
-    of = {gpu.uuid: how for gpu, how in zip(inventory.gpus, shares, strict=True) if how is not None}
+    of: dict[DeviceUuid, Shared] = {
+        gpu.uuid: how for gpu, how in zip(inventory.gpus, shares, strict=True) if how is not None
+    }
     found = labels(inventory, shares=of) or {}
     keys = ("gpu.product", "gpu.replicas", "gpu.sharing-strategy", "gpu.count")
     return {key.removeprefix("gpu."): found[f"nvidia.com/{key}"] for key in keys if f"nvidia.com/{key}" in found}
