@@ -194,7 +194,7 @@ async def test_a_pod_that_gets_a_device_while_another_is_given_back_keeps_it(led
 
 async def test_what_was_just_given_out_is_looked_at_before_the_next_look_is_due(ledger: Ledger) -> None:
     pods = Pods()
-    door = LimitDoor(ledger=ledger, held=pods, gpu_of=lambda _, name: GpuUuid(name), every_seconds=3600.0)
+    door = LimitDoor(ledger=ledger, held=pods, inventory=Latest(node(8)), every_seconds=3600.0)
     async with running(door.run()):
         await door.synced.wait()
         await door.take(RESOURCE, [device(1)])
