@@ -12,8 +12,8 @@ from node_agent.model.partition import DeviceUuid, Place
 class Withholder:
     """A service: follows the grants and the pool in ``places``, of which nobody new is to get anything.
 
-    ``served`` are the GPUs and partitions of the ``inventory`` that an MPS daemon of pods' shares has: until it has ended nobody else can open them.
-    ``strays`` are places where something lies that no claim has made.
+    ``served`` are what of the ``inventory`` an MPS daemon of pods' shares has: until it has ended nobody else can open
+    it. ``strays`` are places where something lies that no claim has made.
     """
 
     def __init__(

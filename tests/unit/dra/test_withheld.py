@@ -11,7 +11,7 @@ from node_agent.kit.tasks import running
 from node_agent.model.device import DeviceKind, PublishedDevice
 from node_agent.model.gpu import DeviceName
 from node_agent.model.partition import DeviceUuid, Place
-from tests.fakes.builders import uuid
+from tests.fakes.builders import cut, gpu, h200_node, partition, uuid
 
 
 def pool(**devices: tuple[int, ...]) -> Pool:
@@ -68,12 +68,16 @@ def test_who_has_admin_access_takes_nothing_from_anybody() -> None:
     assert unseen(grants(Door.CLAIM, "gpu-9", 9, admin=True), SINGLE) == set()
 
 
+PART = partition(gpu(0), "1g.18gb")
+CUT = cut(h200_node(), {0: [PART]})
+
+
 async def test_grants_pool_and_mps_daemons_are_followed() -> None:
     held: Latest[Mapping[str, Grant]] = Latest({})
     served: Latest[Mapping[DeviceUuid, str | None]] = Latest({})
     strays: Latest[frozenset[Place]] = Latest(frozenset())
     published: Latest[Pool | None] = Latest(GROUPED)
-    withholder = Withholder(held, served, strays)
+    withholder = Withholder(held, served, strays, Latest(CUT))
 
     async def until(expected: frozenset[Place]) -> None:
         async with asyncio.timeout(5):
@@ -89,5 +93,7 @@ async def test_grants_pool_and_mps_daemons_are_followed() -> None:
         await until(frozenset())
         served.set({uuid(1): "its MPS daemon is ending"})
         await until(places(1))
+        served.set({PART.uuid: None})
+        await until(frozenset({PART.place}))
         served.set({})
         await until(frozenset())
