@@ -1,9 +1,11 @@
 """A simulated node whose GPUs claims cut: ledger, preparer, step and sweep over the real NVML adapter."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -18,21 +20,75 @@ from node_agent.dra.slices import PoolSettings, laid_out, pool_of
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
+from node_agent.hardware.provider import Partitioning
 from node_agent.hardware.simulated import SimulatedNode
 from node_agent.hardware.simulated.mig import Mig
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.model.device import PublishedDevice
-from node_agent.model.gpu import Gpu
+from node_agent.model.gpu import Gpu, GpuUuid, PartitionMode
 from node_agent.model.inventory import Inventory
-from node_agent.model.partition import Instance, Partition
+from node_agent.model.partition import Instance, Partition, PartitionProfile, Piece
 from tests.unit.allocation import support
 from tests.unit.allocation.support import BOOT, claim
 
 PID = 4711
 
+T = TypeVar("T")
+
 DEMAND = PoolSettings(on_demand=lambda gpu: True)
+
+
+@dataclass
+class Mortal:
+    """Partitioning of an agent that dies at one of its next changes: before it, after it, or with half of it done.
+
+    Dead, it does nothing any more: what it began is left as it is, for whoever comes next.
+    """
+
+    alive: Partitioning
+    simulated: SimulatedNode
+    changes_left: int | None = None
+    how: str = "before"
+
+    async def profiles(self, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
+        return await self.alive.profiles(gpu)
+
+    async def instances(self, gpu: GpuUuid) -> tuple[Instance, ...]:
+        self._check()
+        return await self.alive.instances(gpu)
+
+    async def set_mode(self, gpu: GpuUuid, enabled: bool) -> PartitionMode:
+        return await self._change(lambda: self.alive.set_mode(gpu, enabled))
+
+    async def create(self, gpu: GpuUuid, piece: Piece) -> Instance:
+        return await self._change(lambda: self.alive.create(gpu, piece), lambda: self._half(gpu, piece))
+
+    async def destroy(self, gpu: GpuUuid, piece: Piece) -> None:
+        await self._change(lambda: self.alive.destroy(gpu, piece))
+
+    async def _change(self, change: Callable[[], Awaitable[T]], half: Callable[[], object] = lambda: None) -> T:
+        self._check()
+        if self.changes_left is not None:
+            self.changes_left -= 1
+            if self.changes_left < 0:
+                if self.how == "after":
+                    await change()
+                elif self.how == "half":
+                    half()
+                self._check()
+        return await change()
+
+    def _half(self, gpu: GpuUuid, piece: Piece) -> None:
+        mig = self.simulated.faults.gpu(gpu).mig
+        assert mig is not None
+        mig.create(next(one.id for one in mig.table.profiles if one.name == piece.profile), piece.placement.start)
+
+    def _check(self) -> None:
+        if self.changes_left is not None and self.changes_left < 0:
+            # As a process that ends: nothing catches it, so that nothing is undone.
+            raise asyncio.CancelledError
 
 
 @dataclass(kw_only=True)
@@ -43,6 +99,7 @@ class World:
     provider: NvmlProvider
     keeper: InventoryKeeper
     settings: PoolSettings
+    mortal: Mortal
     sweeps: bool = True
     parts: support.Node = field(init=False)
     cutter: Cutter = field(init=False)
@@ -100,6 +157,14 @@ class World:
         }
 
 
+def forget(node: SimulatedNode) -> None:
+    """The driver is loaded anew: on boards of this age neither instances nor the mode survive it."""
+    for number in range(8):
+        mig = node.faults.gpu(number).mig
+        assert mig is not None
+        mig.set_mode(False)
+
+
 async def edits_of(partition: Partition) -> ContainerEdits:
     """A node for each partition, called by its ids."""
     path = f"/dev/gi{partition.instance}-ci{partition.compute_instance}"
@@ -116,14 +181,15 @@ async def agent(
         keeper = InventoryKeeper(provider=provider, sysfs=Sysfs(root=folder / "sys"), names=names, period=600)
         async with running(keeper.run()):
             await keeper.look()
-            world = World(simulated=simulated, provider=provider, keeper=keeper, settings=settings)
+            mortal = Mortal(provider.partitioning, simulated)
+            world = World(simulated=simulated, provider=provider, keeper=keeper, settings=settings, mortal=mortal)
             gpus = {
                 gpu.uuid: ContainerEdits(device_nodes=(DeviceNode(path=f"/dev/nvidia{gpu.minor}"),))
                 for gpu in world.inventory.gpus
             }
             edits = NodeEdits(common=ContainerEdits(), gpus=gpus)
             world.cutter = Cutter(
-                provider.partitioning,
+                mortal,
                 held=lambda: held_places(Door.CLAIM, world.parts.ledger.grants.value.values()),
                 sweeps=lambda: world.sweeps,
                 changed=keeper.rescan,

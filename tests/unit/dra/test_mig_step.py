@@ -13,7 +13,7 @@ from node_agent.hardware.simulated import SimulatedNode, install, load_profile
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.partition import Part, Piece, Placement
 from tests.unit.allocation.support import allocated, claim
-from tests.unit.dra.cutting import agent
+from tests.unit.dra.cutting import agent, forget
 
 LARGE = "gpu-0-mig-3g-71gb-4"
 SMALL = "gpu-0-mig-1g-18gb-0"
@@ -112,14 +112,6 @@ async def test_after_the_driver_was_loaded_anew_the_partition_of_a_prepared_clai
         assert await here.lying() == ["3g.71gb at 4"]
         await here.unprepare("a")
         assert not here.mig_is_on()
-
-
-def forget(node: SimulatedNode) -> None:
-    """The driver is loaded anew: on boards of this age neither instances nor the mode survive it."""
-    for number in range(8):
-        mig = node.faults.gpu(number).mig
-        assert mig is not None
-        mig.set_mode(False)
 
 
 async def test_what_a_died_call_has_left_half_made_is_made_whole(node: SimulatedNode, tmp_path: Path) -> None:
