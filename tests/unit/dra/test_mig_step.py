@@ -135,6 +135,15 @@ async def test_what_is_half_made_of_another_kind_gives_way(node: SimulatedNode, 
         assert await here.lying() == ["3g.71gb at 4"]
 
 
+async def test_what_lies_at_the_claims_place_divided_is_made_whole(node: SimulatedNode, tmp_path: Path) -> None:
+    async with agent(tmp_path, node) as here:
+        divided = Piece(profile="3g.71gb", placement=Placement(start=4, length=4), computes=(1, 1, 1))
+        await here.provider.partitioning.set_mode(here.gpu().uuid, True)
+        await here.provider.partitioning.create(here.gpu().uuid, divided)
+        await here.prepare("a", LARGE)
+        assert await here.lying() == ["3g.71gb at 4"]
+
+
 async def test_a_partition_that_nobody_owns_gives_way_and_one_in_use_does_not(
     node: SimulatedNode, tmp_path: Path
 ) -> None:
