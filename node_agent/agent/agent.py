@@ -28,7 +28,8 @@ from node_agent.reporting.node_reporter import Reports
 from node_agent.reporting.overview import Overview, overview
 from node_agent.reporting.page import Setting
 from node_agent.reporting.parts import CdiStatus, ClaimsStatus, ResourceStatus, ServiceStatus
-from node_agent.reporting.readiness import Facts, ReadinessWatch
+from node_agent.reporting.readiness import Facts
+from node_agent.reporting.readiness_watch import ReadinessWatch
 from node_agent.reporting.status import ConfigStatus, LayoutStatus, Status, status
 from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices

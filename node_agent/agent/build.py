@@ -54,7 +54,7 @@ from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
-from node_agent.reporting.readiness import ReadinessNews
+from node_agent.reporting.readiness_watch import ReadinessNews
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ COMMANDS = {
     "run": "node_agent.cli.run:run",
     "demo": "node_agent.cli.demo:demo",
     "status": "node_agent.cli.status:status",
+    "top": "node_agent.cli.top:top",
     "health": "node_agent.cli.health:health",
     "topology": "node_agent.cli.topology:topology",
     "doctor": "node_agent.cli.doctor:doctor",

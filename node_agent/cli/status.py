@@ -18,7 +18,8 @@ COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red", "evicte
 
 @click.command()
 @agent_socket
-@click.option("--json", "as_json", is_flag=True, help="Print the whole document as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="As -o json.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="The form of the answer.")
 @click.option(
     "--check",
     type=click.Choice(["ready", "live"]),
@@ -26,13 +27,13 @@ COLOURS = {"healthy": "green", "degraded": "yellow", "withdrawn": "red", "evicte
     flag_value="ready",
     help="Print nothing but trouble, and exit 1 if there is any: for probes.",
 )
-def status(socket: Path, as_json: bool, check: str | None) -> None:
+def status(socket: Path, as_json: bool, output: str, check: str | None) -> None:
     """Show the GPUs, their health, and where the agent stands with the kubelet."""
     if check is not None:
         _check(socket, check)
         return
     body = ask(socket, "/status")
-    if as_json:
+    if as_json or output == "json":
         click.echo(msgspec.json.format(body, indent=2).decode())
         return
     try:

@@ -6,18 +6,21 @@ last look of the health watch, the ledger, and the kubelet's last word on its po
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from node_agent.allocation.grants import Hold
-from node_agent.health.looks import Look
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import Partition
 from node_agent.reporting.health import HEALTH_WORDS, CauseStatus, cause_status
-from node_agent.reporting.holders import Holding
 from node_agent.topology.render import link_word
+
+if TYPE_CHECKING:  # programs that only read the document need none of the agent's parts
+    from node_agent.allocation.grants import Hold
+    from node_agent.health.looks import Look
+    from node_agent.reporting.holders import Holding
 
 
 class PartitionUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,8 +107,8 @@ def overview(
     node: str,
     inventory: Inventory,
     health: HealthReport,
-    looks: Mapping[GpuUuid, Look],
-    holdings: Sequence[Holding],
+    looks: "Mapping[GpuUuid, Look]",
+    holdings: "Sequence[Holding]",
 ) -> Overview:
     """Put the document together."""
     islands = _islands(inventory)
@@ -128,7 +131,7 @@ def _islands(inventory: Inventory) -> dict[GpuUuid, int]:
 
 
 def _gpu(
-    gpu: Gpu, inventory: Inventory, health: HealthReport, look: Look | None, islands: Mapping[GpuUuid, int]
+    gpu: Gpu, inventory: Inventory, health: HealthReport, look: "Look | None", islands: Mapping[GpuUuid, int]
 ) -> GpuUse:
     readings = look.readings if look is not None else None
     state = health.of(gpu.uuid)
@@ -153,7 +156,7 @@ def _gpu(
     )
 
 
-def _partitions(inventory: Inventory, gpu: GpuUuid, look: Look | None) -> Iterable[PartitionUse]:
+def _partitions(inventory: Inventory, gpu: GpuUuid, look: "Look | None") -> Iterable[PartitionUse]:
     figures = look.readings.figures if look is not None else None
     for one in inventory.partitions.values():
         if one.parent == gpu:
@@ -173,7 +176,7 @@ def _partition(one: Partition, used: int | None) -> PartitionUse:
     )
 
 
-def _holding(one: Holding, inventory: Inventory) -> HoldingStatus:
+def _holding(one: "Holding", inventory: Inventory) -> HoldingStatus:
     known = inventory.by_uuid
     return HoldingStatus(
         door=one.holder.door,
@@ -186,7 +189,7 @@ def _holding(one: Holding, inventory: Inventory) -> HoldingStatus:
     )
 
 
-def _part(hold: Hold) -> str:
+def _part(hold: "Hold") -> str:
     return f"{hold.part.profile} at {hold.part.placement.start}" if hold.part is not None else ""
 
 

@@ -1,32 +1,23 @@
-"""Whether the agent can do its work, part by part, and the states that it goes through. Pure but for the watch.
+"""Whether the agent can do its work, part by part, and the states that it goes through. Pure; see ``readiness_watch``.
 
 A part that waits or has failed keeps the agent from being ready; one that is degraded does less than it should, and the
 rest goes on. The agent as a whole is ``starting`` until it was ready once or a minute has passed, and from then on
 ``ready`` or ``not-ready``.
 """
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
 
 import msgspec
 
-from node_agent.kit.latest import Latest, changes
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.health import HealthReport, Reason
 from node_agent.model.inventory import Inventory
-from node_agent.reporting.node_events import LONGEST_NOTE, Notice
 from node_agent.reporting.parts import CdiStatus, ClaimsStatus, PartState, PartStatus, ResourceStatus, ServiceStatus
 
-# What does not announce itself, such as a call that hangs, is noticed after at most so long.
-LOOK_SECONDS = 5.0
 # An agent that starts is given so long; from then on it is news that it is not ready.
 STARTING_SECONDS = 60.0
-
-# A phase is news once it has lasted so long: a kubelet that restarts is back by then.
-LASTING_SECONDS = 10.0
 
 _PENDING = (PartitionMode.ENABLE_PENDING, PartitionMode.DISABLE_PENDING)
 
@@ -232,51 +223,3 @@ def _mig(inventory: Inventory) -> PartStatus:
         return _part("mig", PartState.DEGRADED, "ResetNeeded", *pending)
     used = any(mode is not None and mode.active for mode in modes.values())
     return _part("mig", *((PartState.READY, "InUse") if used else (PartState.OFF, "NotUsed")))
-
-
-class ReadinessWatch:
-    """A service: looks whenever a source changes, and every few seconds for what does not announce itself.
-
-    ``state`` is what the last look found, ``lasting`` the same where its phase has lasted a while.
-    """
-
-    def __init__(self, facts: Callable[[], Facts], sources: Sequence[Latest[Any]]) -> None:
-        self._facts = facts
-        self._sources = sources
-        self.state = Latest(Readiness())
-        self.lasting = Latest(Readiness())
-
-    def look(self) -> Readiness:
-        """How things stand right now."""
-        now = time.time()
-        found = advanced(self.state.value, parts_of(self._facts()), now)
-        self.state.set(found)
-        if found.phase is not self.lasting.value.phase and now - found.since >= LASTING_SECONDS:
-            self.lasting.set(found)
-        return found
-
-    async def run(self) -> None:
-        """Look until cancelled."""
-        async for _ in changes(*self._sources, every=lambda: LOOK_SECONDS):
-            self.look()
-
-
-class ReadinessNews:
-    """What is worth an Event: that the agent is not ready, and that it is again."""
-
-    def __init__(self, lasting: Latest[Readiness]) -> None:
-        self.source = lasting
-        self._told = Phase.STARTING
-
-    def notices(self) -> Iterator[Notice]:
-        """What is new since this was called last."""
-        before, found = self._told, self.source.value
-        self._told = found.phase
-        if found.phase is Phase.NOT_READY and before is not Phase.NOT_READY:
-            yield _notice("Warning", "GPUAgentNotReady", "; ".join(found.trouble))
-        elif found.phase is Phase.READY and before is Phase.NOT_READY:
-            yield _notice("Normal", "GPUAgentReady", "the agent does its work again")
-
-
-def _notice(kind: str, reason: str, note: str) -> Notice:
-    return Notice(key=("agent", reason), type=kind, reason=reason, note=note[:LONGEST_NOTE], action="ReadinessChanged")

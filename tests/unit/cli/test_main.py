@@ -75,6 +75,7 @@ def test_an_option_that_does_not_exist_is_refused(run: Run) -> None:
     [
         (["--version"], {"grpc", "google", "pynvml", "rich", "kubernetes", "yaml", "msgspec", "node_agent.agent"}),
         (["status", "--check", "--socket", "/none"], {"grpc", "google", "pynvml", "rich", "kubernetes", "asyncio"}),
+        (["top", "--once", "--socket", "/none"], {"grpc", "google", "pynvml", "kubernetes", "asyncio"}),
         (["simulate", "clear", "--socket", "/none"], {"grpc", "google", "rich", "kubernetes"}),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -77,6 +77,13 @@ def test_topology_shows_the_links_as_a_table_and_as_a_drawing(run: Run) -> None:
     assert "4 × NVIDIA GB200" in outcome.lines
 
 
+def test_topology_as_json_has_every_gpu_and_every_pair(run: Run) -> None:
+    found = json.loads(run("topology", "--simulate", "gb200-4", "-o", "json").out)
+    assert [gpu["numa_node"] for gpu in found["gpus"]] == [0, 0, 1, 1]
+    assert {link["word"] for link in found["links"]} == {"NV18"}
+    assert len(found["links"]) == 6
+
+
 @pytest.mark.parametrize(
     ("option", "gone", "left"),
     [("--no-table", "CPU affinity", "2 × NVIDIA L4"), ("--no-drawing", "2 × NVIDIA L4", "CPU affinity")],

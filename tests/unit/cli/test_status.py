@@ -161,9 +161,10 @@ def test_the_socket_may_be_named_by_a_variable(run: Run, path: Path, monkeypatch
 # For machines
 
 
-def test_json_is_the_whole_document(run: Run, path: Path) -> None:
+@pytest.mark.parametrize("words", [["--json"], ["-o", "json"]])
+def test_json_is_the_whole_document(run: Run, path: Path, words: list[str]) -> None:
     with at_work(path, TROUBLED):
-        outcome = run("status", "--json", "--socket", path)
+        outcome = run("status", *words, "--socket", path)
     assert msgspec.json.decode(outcome.out, type=Status) == TROUBLED
     assert len(outcome.lines) > 10
 

@@ -13,9 +13,10 @@ from node_agent.kit.tasks import running
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
-from node_agent.reporting import readiness
+from node_agent.reporting import readiness_watch
 from node_agent.reporting.parts import CdiStatus, ClaimsStatus, PartState, PartStatus, ResourceStatus, ServiceStatus
-from node_agent.reporting.readiness import Facts, Phase, Readiness, ReadinessNews, ReadinessWatch, advanced, parts_of
+from node_agent.reporting.readiness import Facts, Phase, Readiness, advanced, parts_of
+from node_agent.reporting.readiness_watch import ReadinessNews, ReadinessWatch
 from tests.fakes import builders
 
 REGISTERED = ResourceStatus(
@@ -255,7 +256,7 @@ def test_the_trouble_is_what_the_blocking_parts_say_and_nothing_else() -> None:
 
 
 async def test_the_watch_looks_when_a_source_changes_and_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readiness, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(readiness_watch, "LOOK_SECONDS", 0.05)
     facts, source = [Facts(inventory=Inventory())], Latest(0)
     watch = ReadinessWatch(lambda: facts[0], [source])
     async with running(watch.run()), asyncio.timeout(5):
@@ -266,7 +267,7 @@ async def test_the_watch_looks_when_a_source_changes_and_now_and_then(monkeypatc
         async for found in watch.state.watch():
             if found.phase is Phase.READY:
                 break
-        monkeypatch.setattr(readiness, "LOOK_SECONDS", 60.0)
+        monkeypatch.setattr(readiness_watch, "LOOK_SECONDS", 60.0)
         await asyncio.sleep(0.1)
         facts[0] = replace(WELL, stalled="hangs")
         source.set(1)
