@@ -6,12 +6,32 @@ A part in angle brackets stands for many: a model, or a MIG profile.
 import re
 from collections.abc import Mapping
 
+_MIG_FACTS = {
+    "multiprocessors": "multiprocessors",
+    "slices.gi": "slices of its GPU instance",
+    "slices.ci": "compute slices of its own",
+    "engines.copy": "copy engines",
+    "engines.decoder": "video decoders",
+    "engines.encoder": "video encoders",
+    "engines.jpeg": "JPEG engines",
+    "engines.ofa": "optical flow engines",
+}
+_OF_A_PROFILE = {
+    "count": "MIG devices of this profile that are offered by limits",
+    "product": "the model and `-MIG-<profile>`, and `-SHARED` as above",
+    "memory": "MiB of each",
+    "replicas": "shares of each, 1 where it is not shared",
+    "sharing-strategy": "`none`, `time-slicing` or `mps`",
+}
+
 MEANINGS: Mapping[str, str] = {
     "nvidia.com/gpu.present": "`true`: there is a GPU",
-    "nvidia.com/gpu.count": "GPUs that the driver lists and that answer, whatever their health, mode or shares",
-    "nvidia.com/gpu.product": "the model; `-SHARED` at its end where all GPUs are shared under the name of whole ones",
-    "nvidia.com/gpu.memory": "MiB of each GPU",
-    "nvidia.com/gpu.replicas": "shares of each GPU, 1 where it is not shared",
+    "nvidia.com/gpu.count": "GPUs that the driver lists and that answer, whatever their health, mode or shares; "
+    "with strategy single on a node that is all cut: MIG devices",
+    "nvidia.com/gpu.product": "the model; `-SHARED` at its end where all GPUs are shared under the name of whole ones; "
+    "with strategy single on a node that is all cut `-MIG-<profile>`, or `-MIG-INVALID` where the profiles differ",
+    "nvidia.com/gpu.memory": "MiB of each GPU, or MIG device as for the count",
+    "nvidia.com/gpu.replicas": "shares of each, 1 where it is not shared, 0 where only its MIG devices can be used",
     "nvidia.com/gpu.sharing-strategy": "`none`, `time-slicing` or `mps`",
     "nvidia.com/gpu.family": "the architecture, such as `hopper`",
     "nvidia.com/gpu.compute.major": "the CUDA compute capability before its point",
@@ -24,6 +44,12 @@ MEANINGS: Mapping[str, str] = {
     "nvidia.com/gpu.<model>.memory": "and MiB of each of them",
     "nvidia.com/mig.capable": "whether a GPU can be cut into MIG devices",
     "nvidia.com/mig.strategy": "`single` or `mixed`, where MIG devices are offered",
+    **{
+        f"nvidia.com/{of}.{fact}": f"{which}: {text}"
+        for of, which in (("gpu", "strategy single, of each MIG device"), ("mig-<profile>", "strategy mixed, of each"))
+        for fact, text in _MIG_FACTS.items()
+    },
+    **{f"nvidia.com/mig-<profile>.{fact}": f"strategy mixed: {text}" for fact, text in _OF_A_PROFILE.items()},
     "nvidia.com/mps.capable": "whether a GPU is shared by MPS",
     "nvidia.com/cuda.driver-version.full": "the driver's version",
     "nvidia.com/cuda.driver-version.major": "its first part",

@@ -6,10 +6,8 @@ What GPU Feature Discovery has no name for is in a domain of our own. ``label_na
 ``label_places`` where they are written, ``label_writer`` when.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Literal, TypeVar
 
 from node_agent.hardware.machine import UNKNOWN, Machine
 from node_agent.model.gpu import ComputeCapability, Gpu
@@ -17,16 +15,13 @@ from node_agent.model.health import HealthReport, Reason, Severity
 from node_agent.model.inventory import DriverInfo, Inventory
 from node_agent.model.partition import DeviceUuid
 from node_agent.reporting.health import HEALTH_WORDS
+from node_agent.reporting.label_values import LONGEST, SHARED, agreed, is_legal, label_value, looks_whole, text_of
+from node_agent.reporting.mig_labels import NO_MIG, MigOffer, mig_labels
 from node_agent.sharing.shares import Shared, Strategy
 
 PREFIX = "nvidia.com/"
 OWN_PREFIX = "node-agent.gpu.nvidia.com/"
-LONGEST = 63
 
-T = TypeVar("T")
-
-_LEGAL = re.compile(rf"[A-Za-z0-9]([A-Za-z0-9_.-]{{0,{LONGEST - 2}}}[A-Za-z0-9])?")
-_NOT_KEPT = re.compile(r"[^A-Za-z0-9_. -]")
 
 # A model in the middle of a key leaves room for what stands around it.
 _LONGEST_MODEL = LONGEST - len("gpu..memory")
@@ -48,8 +43,6 @@ _FAMILIES: Mapping[tuple[int, int], str] = {
     (13, 0): "rubin",
 }
 
-_SHARED = "-SHARED"
-
 _MODES = {0x030000: "graphics", 0x030200: "compute"}
 
 
@@ -58,14 +51,14 @@ def labels(
     *,
     shares: Mapping[DeviceUuid, Shared] = MappingProxyType({}),
     machine: Machine = UNKNOWN,
-    mig_strategy: Literal["none", "single", "mixed"] = "none",
+    mig: MigOffer = NO_MIG,
     health: HealthReport | None = None,
 ) -> dict[str, str] | None:
     """The node's labels in the order of their keys; none where the node has no GPU.
 
     None where the GPUs cannot be read at the moment, or their health is not known yet: what was said before stays true
     then, and whoever takes labels away ends the pods that select on them. ``shares`` are the GPUs that are shared, and
-    how; ``mig_strategy`` is how MIG devices are offered; without ``health`` nothing is said of it.
+    how; ``mig`` are the MIG devices that are offered; without ``health`` nothing is said of it.
     """
     gpus = inventory.gpus
     if not gpus:
@@ -77,48 +70,31 @@ def labels(
         "gpu.present": "true",
         "gpu.machine": label_value(machine.name or ""),
         "gpu.count": str(len(gpus)),
-        "gpu.replicas": _text(_agreed(shares[gpu.uuid].replicas if gpu.uuid in shares else 1 for gpu in gpus)),
-        "gpu.sharing-strategy": _agreed(shares[gpu.uuid].strategy if gpu.uuid in shares else "none" for gpu in gpus),
-        "gpu.mode": _MODES.get(_agreed(machine.pci_classes) or 0),
-        "gpu.nvswitch.count": _text(machine.nvswitches or None),
+        "gpu.replicas": text_of(agreed(_replicas(gpu, shares, mig) for gpu in gpus)),
+        "gpu.sharing-strategy": agreed(shares[gpu.uuid].strategy if gpu.uuid in shares else "none" for gpu in gpus),
+        "gpu.mode": _MODES.get(agreed(machine.pci_classes) or 0),
+        "gpu.nvswitch.count": text_of(machine.nvswitches or None),
         # One that has not joined yet may join another: what holds for the rest is no label of the node.
-        "gpu.clique": _agreed(gpu.nvlink_domain for gpu in gpus) if all(gpu.nvlink_domain for gpu in gpus) else None,
+        "gpu.clique": agreed(gpu.nvlink_domain for gpu in gpus) if all(gpu.nvlink_domain for gpu in gpus) else None,
         "mig.capable": _word(any(gpu.partition_mode is not None for gpu in gpus)),
-        "mig.strategy": mig_strategy if mig_strategy != "none" else None,
+        "mig.strategy": mig.strategy if mig.strategy != "none" else None,
         "mps.capable": _word(any(shared.strategy is Strategy.MPS for shared in shares.values())),
         **_virtual(machine),
         **_versions(inventory.driver),
-        **_capability(_agreed(gpu.compute_capability for gpu in gpus)),
-        **_products(gpus, _SHARED if all(_looks_whole(shares.get(gpu.uuid)) for gpu in gpus) else ""),
+        **_capability(agreed(gpu.compute_capability for gpu in gpus)),
+        **_products(gpus, SHARED if all(looks_whole(shares.get(gpu.uuid)) for gpu in gpus) else ""),
+        **mig_labels(inventory.by_uuid, mig),
     }
     own = {**_nvlinks(inventory), **(_health(inventory, health) if health is not None else {})}
     named = [*((PREFIX + key, value) for key, value in found.items()), *((OWN_PREFIX + k, v) for k, v in own.items())]
-    return {key: value for key, value in sorted(named) if value and _LEGAL.fullmatch(value)}
+    return {key: value for key, value in sorted(named) if value and is_legal(value)}
 
 
-def label_value(text: str, longest: int = LONGEST) -> str | None:
-    """A name as a label's value: what is not allowed is left out, and words are joined by ``-``.
-
-    As GPU Feature Discovery does it, so that selectors go on matching; but never longer than Kubernetes takes, nor with
-    punctuation at an end. None where nothing is left.
-    """
-    words = _NOT_KEPT.sub("", text).split()
-    return "-".join(words).strip("-_.")[:longest].rstrip("-_.") or None
-
-
-def _agreed(values: Iterable[T | None]) -> T | None:
-    """The one value that all have who can tell theirs."""
-    known = {value for value in values if value is not None}
-    return known.pop() if len(known) == 1 else None
-
-
-def _looks_whole(shared: Shared | None) -> bool:
-    """Whether a GPU is shared under a name by which a pod would take it for a whole one: the product tells it then."""
-    return shared is not None and shared.replicas > 1 and not shared.renamed
-
-
-def _text(number: int | None) -> str | None:
-    return None if number is None else str(number)
+def _replicas(gpu: Gpu, shares: Mapping[GpuUuid, Shared], mig: MigOffer) -> int:
+    """How many devices a GPU is offered as; none where it can be used only through its MIG devices."""
+    if gpu.uuid in shares:
+        return shares[gpu.uuid].replicas
+    return 0 if gpu.uuid in mig.cut else 1
 
 
 def _word(true: bool) -> str:
@@ -139,12 +115,12 @@ def _health(inventory: Inventory, health: HealthReport) -> dict[str, str | None]
 def _nvlinks(inventory: Inventory) -> dict[str, str | None]:
     """The generation, and how many GPUs reach each other over NVLink; one that has none is an island of its own."""
     sizes = [len(inventory.links.island(gpu.uuid)) for gpu in inventory.gpus]
-    size = _agreed(sizes)
+    size = agreed(sizes)
     return {
-        "nvlink.generation": _text(_agreed(gpu.nvlink_generation for gpu in inventory.gpus))
+        "nvlink.generation": text_of(agreed(gpu.nvlink_generation for gpu in inventory.gpus))
         if max(sizes) > 1
         else None,
-        "nvlink.island-size": _text(size) if size != 1 else None,
+        "nvlink.island-size": text_of(size) if size != 1 else None,
     }
 
 
@@ -160,7 +136,7 @@ def _virtual(machine: Machine) -> dict[str, str | None]:
 
 def _products(gpus: Iterable[Gpu], suffix: str) -> dict[str, str | None]:
     """The product and memory of all GPUs, as far as they agree; without one product the figures of each model."""
-    product = _agreed(label_value(gpu.product, LONGEST - len(suffix)) for gpu in gpus)
+    product = agreed(label_value(gpu.product, LONGEST - len(suffix)) for gpu in gpus)
     found = {"gpu.product": product and product + suffix, "gpu.memory": _memory(gpus)}
     if product is not None:
         return found
@@ -175,7 +151,7 @@ def _products(gpus: Iterable[Gpu], suffix: str) -> dict[str, str | None]:
 
 def _memory(gpus: Iterable[Gpu]) -> str | None:
     """In MiB."""
-    memory = _agreed(gpu.memory for gpu in gpus)
+    memory = agreed(gpu.memory for gpu in gpus)
     return None if memory is None else str(memory >> 20)
 
 

@@ -15,7 +15,9 @@ from node_agent.model.health import DeviceHealth, HealthReport, Severity
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
 from node_agent.model.partition import DeviceUuid
 from node_agent.reporting.label_names import meaning
-from node_agent.reporting.labels import OWN_PREFIX, label_value, labels
+from node_agent.reporting.label_values import label_value
+from node_agent.reporting.labels import OWN_PREFIX, labels
+from node_agent.reporting.mig_labels import MigOffer
 from node_agent.sharing.shares import Shared, Strategy
 from tests.fakes import builders
 from tests.fakes.health import NOT_PROBED, xid
@@ -254,7 +256,7 @@ def test_a_change_of_the_mig_mode_changes_no_label() -> None:
 def test_only_a_strategy_that_offers_mig_devices_is_named(
     strategy: Literal["none", "single", "mixed"], value: str | None
 ) -> None:
-    found = labels(node(H200), mig_strategy=strategy)
+    found = labels(node(H200), mig=MigOffer(strategy=strategy))
     assert found is not None
     assert found.get("nvidia.com/mig.strategy") == value
 
@@ -454,7 +456,9 @@ def test_every_label_of_every_simulated_node_has_a_meaning_that_is_written_down(
     host = VgpuHost(version="550.90", branch="r550_00")
     machine = Machine(name="m", pci_classes=(COMPUTE,), nvswitches=4, virtual=True, vgpu_host=host)
     for profile in ("h200-8", "gb200-4", "mixed-5", "gb10-1", "l4-2"):
-        found = labels(inventory_of(profile), machine=machine, mig_strategy="mixed", health=HealthReport()) or {}
+        found = (
+            labels(inventory_of(profile), machine=machine, mig=MigOffer(strategy="mixed"), health=HealthReport()) or {}
+        )
         assert [key for key in found if not meaning(key)] == []
     mixed = labels(node(*copies(1), *copies(1, like=replace(H200, product="NVIDIA L4"), start=1))) or {}
     assert [key for key in mixed if not meaning(key)] == []
