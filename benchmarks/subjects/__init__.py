@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from benchmarks.measure import Effort, Figure
-from benchmarks.subjects import allocation, cdi, claims, footprint, health, preferred, scrape, startup
+from benchmarks.subjects import allocation, cdi, claims, footprint, health, labels, preferred, scrape, startup
 
 SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
     "start": startup.measure,
@@ -14,4 +14,5 @@ SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
     "health": health.measure,
     "CDI and inventory": cdi.measure,
     "scrape": scrape.measure,
+    "labels": labels.measure,
 }

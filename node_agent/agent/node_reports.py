@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from node_agent.agent.access import access_of
 from node_agent.agent.label_place import ONLINE, label_place
 from node_agent.agent.live import Live
+from node_agent.agent.node_labels import node_labels
 from node_agent.agent.node_topology import topology_writer
 from node_agent.agent.reload import ConfigState
 from node_agent.agent.supervisor import Run
@@ -29,7 +30,6 @@ from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.label_writer import LabelWriter
-from node_agent.reporting.labels import labels
 from node_agent.reporting.node_events import LONGEST_NOTE, Notice
 from node_agent.reporting.node_reporter import ConditionWriter, EventWriter, NodeReporter, Reports, Writer
 from node_agent.reporting.topology_object import Devices
@@ -131,12 +131,7 @@ def _labels(told: Told) -> Callable[[], Mapping[str, str] | None]:
 
     def wanted() -> Mapping[str, str] | None:
         inventory = told.inventory.value
-        return labels(
-            inventory,
-            shares=told.live.selection.value.shares(inventory).gpus,
-            machine=machine(inventory.generation),
-            health=told.health.value,
-        )
+        return node_labels(told.live.selection.value, inventory, machine(inventory.generation), told.health.value)
 
     return wanted
 

@@ -32,13 +32,13 @@ def labels(config: Path | None, simulate: str | None, remove: bool) -> None:
 
 def _lines(settings: "Settings") -> list[str]:
     from node_agent.agent.live import selection_of
+    from node_agent.agent.node_labels import node_labels
     from node_agent.hardware.machine import machine_of
     from node_agent.hardware.sysfs import Sysfs
-    from node_agent.reporting.labels import labels as labels_of
 
     inventory = look(settings)
     machine = machine_of(Sysfs(root=settings.paths.sysfs_root), inventory.gpus, settings.labels.machine_file)
-    found = labels_of(inventory, shares=selection_of(settings).shares(inventory).gpus, machine=machine)
+    found = node_labels(selection_of(settings), inventory, machine)
     if found is None:
         raise HardwareError(f"no GPU can be read: {'; '.join(missing.reason for missing in inventory.missing)}")
     return [f"{key}={value}" for key, value in found.items()]

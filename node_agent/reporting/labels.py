@@ -90,7 +90,7 @@ def labels(
     return {key: value for key, value in sorted(named) if value and is_legal(value)}
 
 
-def _replicas(gpu: Gpu, shares: Mapping[GpuUuid, Shared], mig: MigOffer) -> int:
+def _replicas(gpu: Gpu, shares: Mapping[DeviceUuid, Shared], mig: MigOffer) -> int:
     """How many devices a GPU is offered as; none where it can be used only through its MIG devices."""
     if gpu.uuid in shares:
         return shares[gpu.uuid].replicas

@@ -12,11 +12,18 @@ from node_agent.cli.main import cli
 from node_agent.hardware.simulated import profile_names
 
 FOLDER = Path(__file__).parent / "labels"
-EXAMPLES = tuple(profile_names())
+# A profile, and the strategy by which its MIG devices are offered.
+EXAMPLES = {
+    **{profile: (profile, "none") for profile in profile_names()},
+    "a30-2-single": ("a30-2", "single"),
+    "a30-2-mixed": ("a30-2", "mixed"),
+}
 
 
-def written(profile: str) -> str:
-    outcome = CliRunner().invoke(cli, ["labels", "--simulate", profile], catch_exceptions=False)
+def written(example: str) -> str:
+    profile, strategy = EXAMPLES[example]
+    runner = CliRunner(env={"MIG_STRATEGY": strategy})
+    outcome = runner.invoke(cli, ["labels", "--simulate", profile], catch_exceptions=False)
     assert outcome.exit_code == 0, outcome.output
     return outcome.output
 
