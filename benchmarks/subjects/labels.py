@@ -18,6 +18,7 @@ async def measure(effort: Effort) -> Sequence[Figure]:
         inventory = await inventory_once(node.settings)
         sysfs, selection = Sysfs(root=node.settings.paths.sysfs_root), selection_of(node.settings)
         path = node.settings.paths.run_dir / "labels"
+        path.parent.mkdir(parents=True)
 
         async def label() -> None:
             found = node_labels(selection, inventory, machine_of(sysfs, inventory.gpus))
