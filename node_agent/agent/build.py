@@ -202,7 +202,7 @@ def _assemble(ground: Ground) -> Agent:
     inventory, roots = keeper.inventory, driver_roots(settings)
     publisher = _publisher(ground, inventory)
     pods = PodDevices(settings.paths.kubelet_dir / podresources.SOCKET)
-    limits = LimitDoor(ledger=ledger, held=pods.held, inventory=inventory)
+    limits = LimitDoor(ledger=ledger, held=pods.held, inventory=inventory, told_since=pods.since)
     slices = TimeSliceKeeper(
         slices=time_slices(settings, roots, ground.files),
         selection=live.selection,

@@ -23,8 +23,8 @@ from node_agent.sharing.shares import parts_of
 Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
 """The ids of the devices that pods hold, by resource; raises KubeletError while nobody tells."""
 
-# A device that was just allocated is not in the kubelet's list before its pod is admitted. A pod that never is held it
-# for so long.
+# A device that was just allocated is not in the kubelet's list before its pod is admitted, and nothing is in that of a
+# kubelet that was just started. What such a list lacks is held for so long.
 ADMISSION_SECONDS = 30.0
 # After a device was given out the next look is as soon as that: once its pod was listed, its end is known for sure.
 SOON_SECONDS = 1.0
@@ -37,8 +37,8 @@ log = Log(__name__)
 class LimitDoor:
     """The ledger's side of the device plugins: ``take`` before a device is given out, ``run`` gives it back.
 
-    ``inventory`` says which GPU a partition is on. ``synced`` is set once the ledger has all that pods hold: before
-    that no claim may be prepared.
+    ``inventory`` says which GPU a partition is on. ``told_since`` says since when the present kubelet answers, in
+    wall-clock seconds. ``synced`` is set once the ledger has all that pods hold: before that no claim may be prepared.
     """
 
     def __init__(
@@ -47,6 +47,7 @@ class LimitDoor:
         ledger: Ledger,
         held: Held,
         inventory: Latest[Inventory],
+        told_since: Callable[[], float] = lambda: 0.0,
         every_seconds: float = 5.0,
         admission_seconds: float = ADMISSION_SECONDS,
         first_answer_seconds: float = FIRST_ANSWER_SECONDS,
@@ -54,6 +55,8 @@ class LimitDoor:
         self._ledger = ledger
         self.held = held
         self._inventory = inventory
+        self._told_since = told_since
+        self._told_by = 0.0
         self._every_seconds = every_seconds
         self._admission_seconds = admission_seconds
         self._first_answer_seconds = first_answer_seconds
@@ -105,6 +108,8 @@ class LimitDoor:
         """Take into the ledger what the kubelet has given out, and out of it what no pod has any more."""
         before = self._ledger.grants.value
         held = await self.held()
+        if (begun := self._told_since()) != self._told_by:
+            self._told_by, self._listed = begun, {}
         ours = [(resource, name) for resource, names in held.items() for name in names if is_ours(resource, name)]
         holders = {_holder(*one).id for one in ours}
         await self._ledger.look()
@@ -116,7 +121,8 @@ class LimitDoor:
         known = await self._learn_all({grant.holder.id: grant for grant in live})
         now = time.time()
         for holder, grant in known.items():
-            ended = self._listed.get(holder) == grant.since or now - grant.since > self._admission_seconds
+            waited = now - max(grant.since, begun) > self._admission_seconds
+            ended = self._listed.get(holder) == grant.since or waited
             if holder not in holders and ended:
                 log.info("given back", device=holder)
                 await self._ledger.release(holder, since=grant.since)

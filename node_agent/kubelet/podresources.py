@@ -10,6 +10,7 @@ from grpc import aio
 
 from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
+from node_agent.kit.unix import identity
 from node_agent.kubelet.server import describe
 from node_agent.wire import podresources_v1_pb2 as wire
 from node_agent.wire import podresources_v1_pb2_grpc as rpc
@@ -62,6 +63,11 @@ class PodDevices:
         self.pods = frozenset(f"{pod.namespace}/{pod.name}" for pod in answer.pod_resources)
         self.last.set(tuple(dict.fromkeys(_pod_devices(answer))))
         return _by_resource((one.of, (one.device,)) for one in self.last.value if not one.claim)
+
+    def since(self) -> float:
+        """When the kubelet that answers now began to, in wall-clock seconds; 0 while there is none."""
+        bound = identity(self._socket)
+        return 0.0 if bound is None else bound.modified_ns / 1e9
 
 
 async def allocatable_devices(socket: Path) -> dict[str, frozenset[str]]:

@@ -91,7 +91,9 @@ def test_what_a_killed_agent_announced_is_swept_by_the_next(node: RealNode) -> N
 
 
 def test_two_kubelet_restarts_within_a_second_end_well(node: RealNode) -> None:
-    start(node)
+    agent = start(node)
+    node.pods.run(gpu_pod("stays", 2))
+    said, (held,) = len(agent.text()), allocated(agent)
     path = node.device_plugins / "kubelet.sock"
     for start_kubelet in (node.launch_kubelet, node.start_kubelet):
         before = identity(path)
@@ -102,6 +104,7 @@ def test_two_kubelet_restarts_within_a_second_end_well(node: RealNode) -> None:
     wait_until("the kubelet knows all GPUs", lambda: known(node))
     offered(node, 8)
     assert len(sockets(node.device_plugins)) == 1
+    assert not [uuid for uuid in held if f"given back device={GPU}/{uuid}" in agent.text()[said:]]
 
 
 def test_a_kubelet_that_was_away_for_long_has_all_gpus_within_two_seconds(node: RealNode) -> None:

@@ -40,6 +40,7 @@ class Pods:
     def __init__(self) -> None:
         self.held: Mapping[str, Collection[str]] | None = {}
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
+        self.since = 0.0
         self._looks = Latest(0)
 
     async def __call__(self) -> Mapping[str, Collection[str]]:
@@ -65,6 +66,7 @@ def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0) -> Limit
         ledger=ledger,
         held=pods,
         inventory=Latest(node(8)),
+        told_since=lambda: pods.since,
         every_seconds=0.02,
         admission_seconds=admission_seconds,
     )
@@ -73,6 +75,12 @@ def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0) -> Limit
 async def claim(ledger: Ledger, *gpus: str, holder: Holder = CLAIM) -> Grant:
     holds = tuple(Hold(device=gpu, gpus=(GpuUuid(gpu),)) for gpu in gpus)
     return await ledger.reserve(Grant(holder=holder, holds=holds))
+
+
+def limit(gpu: str) -> Grant:
+    """What a pod has by its limit."""
+    holder = Holder(door=Door.LIMIT, id=f"{RESOURCE}/{gpu}", name=RESOURCE)
+    return Grant(holder=holder, holds=(Hold(device=gpu, gpus=(GpuUuid(gpu),)),))
 
 
 async def until_held(ledger: Ledger, *gpus: str) -> None:
@@ -139,6 +147,32 @@ async def test_what_a_restarted_agent_has_learned_comes_back_as_soon_as_no_pod_h
         await pods.asked_again()
         pods.held = {}
         await until_held(ledger)
+
+
+async def test_a_kubelet_that_was_just_started_and_lists_nothing_yet_takes_nothing_from_a_pod(ledger: Ledger) -> None:
+    """For a second or so it knows of no pod, for longer where the API server does not answer."""
+    pods = Pods()
+    pods.held = {RESOURCE: ["GPU-1"]}
+    await ledger.reserve(limit("GPU-1"))
+    async with running(door_of(ledger, pods, admission_seconds=60.0).run()):
+        await pods.asked_again()
+        pods.held, pods.since = {}, time.time()
+        await pods.asked_again()
+        await pods.asked_again()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+        pods.held = {RESOURCE: ["GPU-1"]}
+        await pods.asked_again()
+        pods.held = {}
+        await until_held(ledger)
+
+
+async def test_what_a_kubelet_has_not_listed_for_half_a_minute_has_ended_while_it_was_away(ledger: Ledger) -> None:
+    pods = Pods()
+    await ledger.reserve(limit("GPU-1"))
+    pods.since = time.time() + 0.3
+    async with running(door_of(ledger, pods, admission_seconds=0.2).run()):
+        await until_held(ledger)
+        assert time.time() - pods.since > 0.2
 
 
 async def test_the_next_pod_of_a_device_keeps_it_although_the_last_one_was_listed(ledger: Ledger) -> None:

@@ -1,5 +1,6 @@
 """Asking the kubelet who holds devices, over real gRPC."""
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
@@ -150,3 +151,13 @@ async def test_a_kubelet_that_is_asked_too_often_is_an_error_that_says_so(tmp_pa
 async def test_no_kubelet_is_an_error_that_names_the_socket(tmp_path: Path, question: Ask) -> None:
     with pytest.raises(KubeletError, match=str(tmp_path / "none.sock")):
         await question(tmp_path / "none.sock")
+
+
+async def test_since_when_a_kubelet_answers_is_told_by_its_socket(tmp_path: Path) -> None:
+    pods = PodDevices(tmp_path / "kubelet.sock")
+    assert pods.since() == 0.0
+    begun = time.time()
+    async with serving(
+        tmp_path / "kubelet.sock", lambda server: rpc.add_PodResourcesListerServicer_to_server(Lister([]), server)
+    ):
+        assert begun - 0.1 <= pods.since() <= time.time()
