@@ -84,6 +84,7 @@ class Agent:
             notices=(
                 *self.live.selection.value.notes(self.keeper.inventory.value),
                 *self.slices.troubles.value.values(),
+                *self.layouts.room.notes.value,
             ),
         )
 

@@ -1,5 +1,6 @@
 """Puts the keeper of the node's layout together, for ``build``: what is asked for, who is in the way, who is told."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from node_agent.layouts.label import OWNER, StateLabel
 from node_agent.layouts.layouts import Layouts
 from node_agent.layouts.orders import Orders
 from node_agent.layouts.reserved import Reserved
+from node_agent.layouts.room import Room
 from node_agent.layouts.state import LayoutState, Phase
 from node_agent.reporting.holders import Holders
 from node_agent.reporting.node_events import LONGEST_NOTE, Notice
@@ -43,6 +45,7 @@ class NodeLayouts:
 
     orders: Orders
     layouts: Layouts
+    room: Room
     labels: Labels
 
 
@@ -58,17 +61,28 @@ def node_layouts(
     holders: Holders,
 ) -> NodeLayouts:
     """The parts, to be run by ``layout_services``."""
-    orders = Orders(settings, labels)
+    orders, turn = Orders(settings, labels), asyncio.Lock()
+    changer = Changer(partitioning=partitioning, reserved=Reserved(ledger), look=keeper.look)
     layouts = Layouts(
         order=orders.order,
         inventory=keeper.inventory,
         ledger=ledger,
-        changer=Changer(partitioning=partitioning, reserved=Reserved(ledger), look=keeper.look),
+        changer=changer,
         owner=lambda: mig_manager(pods.pods),
         who=lambda holder, hold: in_words(holders, holder, hold),
         known=(orders.known, limits.synced),
+        turn=turn,
     )
-    return NodeLayouts(orders=orders, layouts=layouts, labels=labels)
+    room = Room(
+        settings=settings,
+        inventory=keeper.inventory,
+        ledger=ledger,
+        changer=changer,
+        followed=lambda: layouts.followed,
+        turn=turn,
+        known=(layouts.looked,),
+    )
+    return NodeLayouts(orders=orders, layouts=layouts, room=room, labels=labels)
 
 
 def mig_manager(pods: frozenset[str]) -> str:
@@ -98,8 +112,9 @@ async def layout_services(settings: Settings, node: NodeLayouts, *, followed: bo
 
     async def keep() -> None:
         # Of two agents one cuts.
-        async with alone(settings.paths.state_dir / "layouts.lock"):
-            await node.layouts.run()
+        async with alone(settings.paths.state_dir / "layouts.lock"), asyncio.TaskGroup() as group:
+            group.create_task(node.layouts.run(), name="layouts")
+            group.create_task(node.room.run(), name="room")
 
     services: dict[str, Run] = {"layout orders": node.orders.run, "layouts": keep}
     try:

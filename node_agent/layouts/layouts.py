@@ -69,7 +69,7 @@ class Layouts:
     """A service: follows ``order``, and ``state`` says what came of it; None where nothing is asked for.
 
     ``who`` names holders for people, ``known`` are set once it is known what is wanted and what pods hold. Of two
-    agents of a node only one may run it.
+    agents of a node only one may run it; ``turn`` is for who else changes what lies on GPUs.
     """
 
     def __init__(
@@ -82,6 +82,7 @@ class Layouts:
         owner: Owner,
         who: Who,
         known: Sequence[asyncio.Event],
+        turn: asyncio.Lock,
     ) -> None:
         self._order = order
         self._inventory = inventory
@@ -91,10 +92,13 @@ class Layouts:
         self._owner = owner
         self._who = who
         self._known = known
+        self._turn = turn
         self._failures: dict[GpuUuid, _Failure] = {}
         self._seen: tuple[object, ...] = ()
         self._trouble = Steady()
         self.state: Latest[LayoutState | None] = Latest(None)
+        self.followed: frozenset[GpuUuid] = frozenset()
+        """The GPUs that the layout is about."""
         self.looked = asyncio.Event()
         """Set once there was a look: until then no state is no word that nothing is asked for."""
 
@@ -108,7 +112,8 @@ class Layouts:
             self._seen = (self._order.value, inventory.generation, inventory.problem)
             # Each pod that is given a device comes by here, and where all is as wanted nothing follows from it.
             if inventory.generation and not inventory.problem and (self._unsettled or self._seen != before):
-                await self._look(self._order.value, inventory)
+                async with self._turn:
+                    await self._look(self._order.value, inventory)
 
     @property
     def _unsettled(self) -> bool:
@@ -129,6 +134,7 @@ class Layouts:
                 state = await self._carried_out(state, order, goals, inventory)
         self._say(state)
         self.state.set(state)
+        self.followed = frozenset() if isinstance(goals, str) else frozenset(goals)
         self.looked.set()
 
     def _goals(self, order: Order | None, inventory: Inventory) -> Mapping[GpuUuid, Goal] | str:

@@ -63,6 +63,8 @@ class World:
     ledger: Ledger
     order: Latest[Order | None]
     layouts: Layouts
+    changer: Changer
+    turn: asyncio.Lock
     owner: list[str] = field(default_factory=list)
     service: "asyncio.Task[None] | None" = None
 
@@ -152,6 +154,7 @@ async def world(
                 known = asyncio.Event()
                 known.set()
                 reserved = Reserved(ledger)
+                turn = asyncio.Lock()
                 changer = Changer(partitioning=through(provider.partitioning), reserved=reserved, look=keeper.look)
                 kept = Layouts(
                     order=found,
@@ -161,8 +164,18 @@ async def world(
                     owner=lambda: owner[0] if owner else "",
                     who=lambda holder, _: str(holder),
                     known=[known],
+                    turn=turn,
                 )
-                here = World(node=node, keeper=keeper, ledger=ledger, order=found, layouts=kept, owner=owner)
+                here = World(
+                    node=node,
+                    keeper=keeper,
+                    ledger=ledger,
+                    order=found,
+                    layouts=kept,
+                    changer=changer,
+                    turn=turn,
+                    owner=owner,
+                )
                 async with running(keeper.run()):
                     await keeper.look()
                     if not runs:
