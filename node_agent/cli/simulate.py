@@ -154,6 +154,16 @@ def plug_gpu(socket: Path, gpu: str) -> None:
     _send(socket, command="plug-gpu", gpu=gpu)
 
 
+@simulate.command("cut-gpu")
+@simulation_socket
+@gpu_option
+@click.option("--off", is_flag=True, help="Turn MIG off.")
+@click.argument("parts", nargs=-1)
+def cut_gpu(socket: Path, gpu: str, off: bool, parts: tuple[str, ...]) -> None:
+    """Cut a GPU by MIG into PARTS, such as 1g.18gb@0, as another program would."""
+    _send(socket, command="cut-gpu", gpu=gpu, parts=list(parts), enabled=not off)
+
+
 @simulate.command()
 @simulation_socket
 @click.option("--call", required=True, help="The C function, such as nvmlDeviceGetTemperature.")

@@ -17,6 +17,7 @@ from node_agent.hardware.simulated.faults import Faults
 # The names are those of the command line; a method may be shorter where Python says the rest.
 COMMANDS: dict[str, Callable[..., None]] = {
     "clear": Faults.clear,
+    "cut-gpu": Faults.cut,
     "driver": Faults.driver,
     "ecc": Faults.ecc,
     "fabric": Faults.fabric,

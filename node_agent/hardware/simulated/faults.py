@@ -20,7 +20,7 @@ from node_agent.hardware.simulated.library.memory_errors import error_locations
 from node_agent.hardware.simulated.library.topology import is_nvlink5
 from node_agent.hardware.simulated.links import Link
 from node_agent.hardware.simulated.profile import nvml_members
-from node_agent.hardware.simulated.returns import error_names
+from node_agent.hardware.simulated.returns import NvmlReturn, error_names
 
 GpuSelector = int | str
 Positive = Annotated[int, msgspec.Meta(ge=1)]
@@ -156,6 +156,21 @@ class Faults:
             found.reset()
             found.plugged = True
             self._driver.hardware_changed()
+
+    def cut(self, gpu: GpuSelector, parts: Sequence[str] = (), *, enabled: bool = True) -> None:
+        """Cut a GPU by MIG as another program would: only what is listed, as ``1g.18gb@0``, lies on it then."""
+        found = self.gpu(gpu)
+        _require(found.mig is not None, found, "has no MIG")
+        assert found.mig is not None
+        with self._driver.changed:
+            found.mig.enabled = found.mig.pending = enabled
+            try:
+                found.mig.lay_out(parts if enabled else ())
+            except (ValueError, NvmlReturn) as error:
+                raise SimulationError(f"gpu-{found.place.minor}: {error}") from error
+            finally:
+                self._driver.report(Event(gpu=found, type=pynvml.nvmlEventMigConfigChange))
+                self._driver.hardware_changed()
 
     def load(self, gpu: GpuSelector, load: float) -> None:
         """Set how busy a GPU is, from 0 to 1; power, heat, clocks and counters follow."""

@@ -210,11 +210,8 @@ def _mig(board: Board, place: GpuPlace, slot: int) -> Mig | None:
         return None
     mig = Mig(table=board.mig)
     mig.set_mode(place.mig is not None)
-    for wanted in place.mig or ():
-        name, _, start = wanted.partition("@")
-        known = {profile.name: profile for profile in board.mig.profiles}
-        if name not in known or not start.isdigit() or int(start) not in mig.free_starts(known[name]):
-            raise ValueError(f"gpus[{slot}].mig: {wanted!r} does not fit; the form is {next(iter(known))}@0")
-        instance = mig.create(known[name].id, int(start))
-        mig.create_compute(instance, instance.compute_profiles()[-1].id)
+    try:
+        mig.lay_out(place.mig or ())
+    except ValueError as error:
+        raise ValueError(f"gpus[{slot}].mig: {error}") from error
     return mig

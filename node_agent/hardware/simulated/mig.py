@@ -154,6 +154,25 @@ class Mig:
         self.enabled = self.pending = enabled
         self.instances.clear()
 
+    def lay_out(self, wanted: Iterable[str]) -> None:
+        """Have these lie on the GPU, each as ``1g.18gb@0`` and filled by one compute instance; what fits is left alone.
+
+        Raises ValueError for what does not fit beside the others; the GPU has those before it by then.
+        """
+        known = {profile.name: profile for profile in self.table.profiles}
+        named = {text: (known.get(text.partition("@")[0]), text.partition("@")[2]) for text in wanted}
+        kept = {(profile.id, start) for profile, start in named.values() if profile is not None}
+        lying = {(one.profile.id, str(one.start)): one for one in self.instances.values()}
+        for place in lying.keys() - kept:
+            del self.instances[lying[place].id]
+        for text, (profile, start) in named.items():
+            if profile is not None and (profile.id, start) in lying:
+                continue
+            if profile is None or not start.isdigit() or int(start) not in self.free_starts(profile):
+                raise ValueError(f"{text!r} does not fit; the form is {next(iter(known))}@0")
+            instance = self.create(profile.id, int(start))
+            self.create_compute(instance, instance.compute_profiles()[-1].id)
+
     def _taken(self) -> set[int]:
         made = self.instances.values()
         return {s for other in made for s in range(other.start, other.start + other.profile.size)}

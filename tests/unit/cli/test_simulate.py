@@ -33,6 +33,11 @@ REQUESTS: list[tuple[list[str], dict[str, Any]]] = [
         ["ecc", "--gpu", "1", "uncorrected", "--count", "3"],
         {"command": "ecc", "gpu": "1", "kind": "uncorrected", "count": 3},
     ),
+    (
+        ["cut-gpu", "--gpu", "1", "3g.71gb@0", "1g.18gb@6"],
+        {"command": "cut-gpu", "gpu": "1", "parts": ["3g.71gb@0", "1g.18gb@6"], "enabled": True},
+    ),
+    (["cut-gpu", "--gpu", "1", "--off"], {"command": "cut-gpu", "gpu": "1", "parts": [], "enabled": False}),
     (["remap-rows", "--gpu", "1", "--pending"], {"command": "remap-rows", "gpu": "1", "pending": True}),
     (["remap-rows", "--gpu", "1", "--no-failure"], {"command": "remap-rows", "gpu": "1", "failure": False}),
     (

@@ -423,13 +423,7 @@ def test_only_what_is_unknown_is_said_to_be_unknown() -> None:
 
 def cut_by_hand(node: SimulatedNode, *starts: int, gpu: int = 0) -> None:
     """MIG instances of the smallest profile, as another program would make them."""
-    mig = node.faults.gpu(gpu).mig
-    assert mig is not None
-    mig.enabled = mig.pending = True
-    (small,) = (profile for profile in mig.table.profiles if profile.name == "1g.18gb")
-    for start in starts:
-        made = mig.create(small.id, start)
-        mig.create_compute(made, made.compute_profiles()[0].id)
+    node.faults.cut(gpu, [f"1g.18gb@{start}" for start in starts])
 
 
 def first_gpu(keeper: InventoryKeeper) -> GpuUuid:
@@ -452,7 +446,7 @@ async def test_what_somebody_else_has_cut_is_in_the_next_look(keeper: InventoryK
         (0, 0, first_gpu(keeper)),
         (3, 1, first_gpu(keeper)),
     ]
-    cut_by_hand(node, 5)
+    cut_by_hand(node, 0, 3, 5)
     assert len((await keeper.look()).partitions) == 3
 
 

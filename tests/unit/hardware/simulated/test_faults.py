@@ -432,3 +432,26 @@ def test_a_driver_that_cannot_ask_for_recovery_reports_the_xid_alone(simulate: S
     node = simulate("t4-4")
     node.faults.xid(0, 79, recovery=True)
     assert node.faults.gpu(0).recovery_action == 0
+
+
+def lying(node: SimulatedNode) -> dict[str, int]:
+    """What lies on the first GPU, with the driver's ids."""
+    mig = node.faults.gpu(0).mig
+    assert mig is not None
+    return {f"{one.profile.name}@{one.start}": one.id for one in mig.instances.values() if one.compute}
+
+
+def test_a_gpu_is_cut_as_another_program_would_and_what_fits_is_left_alone(h200: SimulatedNode) -> None:
+    h200.faults.cut(0, ["4g.71gb@0", "2g.35gb@4"])
+    before = lying(h200)
+    h200.faults.cut(0, ["4g.71gb@0", "3g.71gb@4"])
+    assert lying(h200).keys() == {"4g.71gb@0", "3g.71gb@4"}
+    assert lying(h200)["4g.71gb@0"] == before["4g.71gb@0"]
+    h200.faults.cut(0, enabled=False)
+    assert (lying(h200), h200.faults.gpu(0).mig_enabled) == ({}, False)
+
+
+def test_what_does_not_fit_is_refused_with_the_form(h200: SimulatedNode) -> None:
+    for parts in (["8g.1gb@0"], ["1g.18gb"], ["4g.71gb@0", "4g.71gb@4"], ["3g.71gb@0", "3g.71gb@0", "4g.71gb@0"]):
+        with pytest.raises(SimulationError, match="does not fit; the form is 1g"):
+            h200.faults.cut(0, parts)
