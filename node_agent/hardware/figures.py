@@ -17,13 +17,25 @@ class Memory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Activity:
+    """How busy parts of a GPU were between two looks: shares from 0 to 1, and bytes a second over PCIe."""
+
+    graphics: float | None = None
+    tensor: float | None = None
+    memory: float | None = None
+    pcie_sent: float | None = None
+    pcie_received: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
     """One look at a GPU's figures; what it cannot tell is None.
 
     Clocks are in MHz, temperatures in degrees Celsius, utilizations shares from 0 to 1, ``energy`` is in mJ and
     ``nvlink_sent`` and ``nvlink_received`` in KiB since the driver was loaded; ``power_held`` and ``heat_held`` are the
     nanoseconds for which clocks were held back. Errors are counted since the driver was loaded, those ``ever`` over the
-    GPU's life. ``partitions`` has the memory of each live partition. ``failed`` as in ``GpuReadings``.
+    GPU's life. ``partitions`` has the memory of each live partition; ``activities`` those of the GPU under None, or of
+    its GPU instances by their ids. ``failed`` as in ``GpuReadings``.
     """
 
     memory: Memory | None = None
@@ -50,4 +62,5 @@ class Figures:
     nvlink_replays: int | None = None
     nvlink_recoveries: int | None = None
     partitions: Mapping[PartitionUuid, Memory] = field(default_factory=dict)
+    activities: Mapping[int | None, Activity] = field(default_factory=dict)
     failed: Mapping[str, str] = field(default_factory=dict)

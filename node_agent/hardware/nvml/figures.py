@@ -15,10 +15,10 @@ from node_agent.model.partition import PartitionUuid
 _ALL_LINKS = 0xFFFFFFFF
 
 
-def figures(calls: Calls, handle: Handle) -> Figures:
+def figures(calls: Calls, handle: Handle, activities: Query) -> Figures:
     """Raises DeviceLost and DriverUnavailable; what fails otherwise is said in ``failed``."""
     answers = Answers()
-    values = answers.ask_all(_QUERIES, calls, handle)
+    values = answers.ask_all({**_QUERIES, "activities": activities}, calls, handle)
     told = field_values(calls, handle, list(_FIELDS.values()))
     values |= {name: answers.ask(name, partial(_figure, answer)) for name, answer in zip(_FIELDS, told, strict=True)}
     known = {name: value for name, value in values.items() if value is not None}

@@ -44,7 +44,7 @@ class _Asked:
 def instances(session: Session, gpu: GpuUuid) -> tuple[Instance, ...]:
     """What lies on a GPU, in the order of the placements; nothing where MIG is off or not to be had."""
     calls, handle = session.calls, session.handle(gpu)
-    if not _active(calls, handle):
+    if not is_cut(calls, handle):
         return ()
     asked = _Asked(calls=calls, uuid=gpu, handle=handle, known=known_profiles(calls, handle))
     devices: dict[int, dict[int, Handle]] = {}
@@ -58,7 +58,7 @@ def instances(session: Session, gpu: GpuUuid) -> tuple[Instance, ...]:
 
 def live_devices(calls: Calls, handle: Handle) -> dict[int, Handle]:
     """Handles of the MIG devices of a GPU, by their index."""
-    slots = range(calls(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if _active(calls, handle) else 0)
+    slots = range(calls(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) if is_cut(calls, handle) else 0)
     return {slot: device for slot in slots if (device := _in_slot(calls, handle, slot))}
 
 
@@ -110,7 +110,7 @@ def destroy(session: Session, gpu: GpuUuid, piece: Piece) -> None:
         calls(pynvml.nvmlGpuInstanceDestroy, instance)
 
 
-def _active(calls: Calls, handle: Handle) -> bool:
+def is_cut(calls: Calls, handle: Handle) -> bool:
     try:
         return partition_mode(calls, handle).active
     except NotSupported:

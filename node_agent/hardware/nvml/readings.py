@@ -9,6 +9,7 @@ from typing import Any
 import pynvml
 
 from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError
+from node_agent.hardware.nvml.activity import Activities
 from node_agent.hardware.nvml.fabric import fabric
 from node_agent.hardware.nvml.figures import figures as read_figures
 from node_agent.hardware.nvml.partitions import live_devices
@@ -67,6 +68,7 @@ class Reader:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._wiring = Wiring(session)
+        self._activities = Activities(session)
         self._slow: dict[GpuUuid, _Slow] = {}
 
     def forget(self) -> None:
@@ -95,7 +97,7 @@ class Reader:
         remembered[gpu] = slow
         told_now = {name: value for name, value in values.items() if value is not None}
         if figures:
-            told_now["figures"] = read_figures(calls, handle)
+            told_now["figures"] = read_figures(calls, handle, partial(self._activities.of, gpu))
         return GpuReadings(failed={**slow.failed, **answers.failed}, **{**slow.values, **told_now})
 
     def _is_good(self, known: _Slow) -> bool:

@@ -7,6 +7,7 @@ Everything is guarded by ``changed``, a condition that also wakes the waiters.
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 
 from node_agent.hardware.simulated.events import Event, EventSet
 from node_agent.hardware.simulated.gpu import MigDevice, SimulatedGpu, build_gpus
@@ -14,6 +15,7 @@ from node_agent.hardware.simulated.handles import Handles
 from node_agent.hardware.simulated.mig import GpuInstance
 from node_agent.hardware.simulated.profile import NodeProfile
 from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.samples import PerformanceSample
 
 MODULE_STATES = ("loaded", "not-loaded", "version-mismatch")
 
@@ -63,6 +65,7 @@ class Driver:
         self._loads = 0
         self._loads_at_init = 0
         self._event_sets_made = 0
+        self.samples: dict[int, PerformanceSample] = {}
 
     def initialise(self) -> None:
         """Count one more user; the first one finds the GPUs, and later changes need a new first one."""
@@ -78,6 +81,7 @@ class Driver:
         self._initialised -= 1
         if not self._initialised:
             self.event_sets.clear()
+            self.samples.clear()
             self.changed.notify_all()
 
     def require_initialised(self) -> None:
@@ -159,6 +163,21 @@ class Driver:
     def free_event_set(self, event_set: EventSet) -> None:
         self.event_sets = {number: other for number, other in self.event_sets.items() if other is not event_set}
         self.changed.notify_all()
+
+    def allocate_sample(self) -> int:
+        # A number that is free again is used again, as a heap does: each that was ever used takes an address.
+        number = next(number for number in count() if number not in self.samples)
+        self.samples[number] = PerformanceSample()
+        return self.handles.address("sample", number)
+
+    def sample(self, address: int | None) -> PerformanceSample:
+        match self.handles.place(address):
+            case ("sample", int(number)) if number in self.samples:
+                return self.samples[number]
+        raise NvmlReturn("INVALID_ARGUMENT")
+
+    def free_sample(self, sample: PerformanceSample) -> None:
+        self.samples = {number: other for number, other in self.samples.items() if other is not sample}
 
     def report(self, event: Event) -> None:
         """Queue an event wherever it is asked for, and wake whoever waits."""

@@ -27,6 +27,11 @@ class SimulatedNode:
         self.library = Library(self._driver)
         self.faults = Faults(self._driver)
 
+    @property
+    def samples(self) -> int:
+        """How many samples of performance were allocated and are not freed."""
+        return len(self._driver.samples)
+
     def write_tree(self, root: Path, *, devices: DeviceNodes = "auto") -> None:
         """Write the node's /sys, /proc, /dev and driver files below ``root`` and keep them up to date; see ``tree``."""
         with self._driver.changed:

@@ -196,6 +196,16 @@ def _field(name: str, help: str, value: Callable[[Device], Number | None], *, cu
     return Field(name=f"{_PREFIX}{name}", help=help, value=value, current=full, **more)
 
 
+def _profiled(name: str, help: str, part: str, current: str = "") -> Field:
+    """A figure of profiling, which only newer GPUs have."""
+    return Field(
+        name=f"DCGM_FI_PROF_{name}",
+        help=help,
+        value=lambda device: getattr(device.activity, part),
+        current=f"DCGM_FI_PROF_{current}" if current else "",
+    )
+
+
 _COUNTER: Mapping[str, Any] = {"kind": "counter"}
 
 FIELDS: tuple[Field, ...] = (
@@ -318,4 +328,9 @@ FIELDS: tuple[Field, ...] = (
         current_help="NVLink throughput of all lanes (in bytes a second).",
         factor=1024 * 1000,
     ),
+    _profiled("GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", "graphics", "GR_ENGINE_UTIL_RATIO"),
+    _profiled("PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor pipe is active.", "tensor", "TENSOR_UTIL_RATIO"),
+    _profiled("DRAM_ACTIVE", "Ratio of cycles the memory interface is active.", "memory", "DRAM_UTIL_RATIO"),
+    _profiled("PCIE_TX_BYTES", "Bytes a second sent over PCIe.", "pcie_sent"),
+    _profiled("PCIE_RX_BYTES", "Bytes a second received over PCIe.", "pcie_received"),
 )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from node_agent.hardware.figures import Figures, Memory
+from node_agent.hardware.figures import Activity, Figures, Memory
 from node_agent.hardware.provider import GpuReadings
 from node_agent.health.looks import Look, Looks
 from node_agent.kubelet.podresources import PodDevice
@@ -42,6 +42,10 @@ class Device:
     @property
     def figures(self) -> Figures:
         return self.look.readings.figures or Figures()
+
+    @property
+    def activity(self) -> Activity:
+        return self.figures.activities.get(self.instance.id if self.instance else None, Activity())
 
     @property
     def containers(self) -> tuple[tuple[Holding, PodDevice], ...]:

@@ -17,6 +17,7 @@ from node_agent.hardware.simulated.library import (  # noqa: F401 - importing a 
     memory,
     memory_errors,
     mig,
+    performance,
     readings,
     system,
     topology,

@@ -2,8 +2,9 @@
 
 A function named like the C function and marked with ``@call`` takes what it needs by annotation and returns values;
 the rest is done here. Annotations: ``Driver`` is handed in and takes no argument; ``int`` and ``str`` are plain
-arguments; ``SimulatedGpu``, ``MigDevice``, ``Device`` (either), ``OwnedInstance``, ``ComputeHandle`` and ``EventSet``
-are handles; ``Target`` is what a pointer argument points at. Arguments left over are where the result goes:
+arguments; ``SimulatedGpu``, ``MigDevice``, ``Device`` (either), ``OwnedInstance``, ``ComputeHandle``, ``EventSet``
+and ``PerformanceSample`` are handles; ``Target`` is what a pointer argument points at. Arguments left over are where
+the result goes:
 
 - a ``str`` into a buffer and its size, a ``dict`` into the fields of a structure, a tuple into one pointer each;
 - a list into a count and an array; ``Sized`` where the count also says how large the caller's array is;
@@ -25,6 +26,7 @@ from node_agent.hardware.simulated.driver import Driver, OwnedInstance
 from node_agent.hardware.simulated.events import EventSet
 from node_agent.hardware.simulated.gpu import MigDevice, SimulatedGpu
 from node_agent.hardware.simulated.returns import NvmlReturn
+from node_agent.hardware.simulated.samples import PerformanceSample
 
 Device = SimulatedGpu | MigDevice
 ComputeHandle = Annotated[MigDevice, "by the handle of its compute instance"]
@@ -181,6 +183,7 @@ _READERS: dict[Any, Callable[[Driver, Any], Any]] = {
     OwnedInstance: lambda driver, argument: driver.instance(address(argument)),
     ComputeHandle: lambda driver, argument: driver.compute_instance(address(argument)),
     EventSet: lambda driver, argument: driver.event_set(address(argument)),
+    PerformanceSample: lambda driver, argument: driver.sample(address(argument)),
 }
 
 

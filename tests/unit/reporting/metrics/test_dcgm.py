@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from node_agent.hardware.figures import Figures
+from node_agent.hardware.figures import Activity, Figures
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.metrics.dcgm import FIELDS, Names, families
@@ -14,7 +14,7 @@ from node_agent.reporting.metrics.devices import devices, labelled
 from node_agent.reporting.metrics.families import Family, Number
 from tests.unit.reporting.metrics.conftest import NAMING, NOW, A, B, look, node
 
-# The default list of DCGM-exporter up to 4.8 as far as NVML can answer it without profiling.
+# The default list of DCGM-exporter up to 4.8, but for the licence of a virtual GPU.
 DEFAULT = {
     "DCGM_FI_DEV_SM_CLOCK": "gauge",
     "DCGM_FI_DEV_MEM_CLOCK": "gauge",
@@ -35,6 +35,11 @@ DEFAULT = {
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": "counter",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "gauge",
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "gauge",
+    "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "gauge",
+    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "gauge",
+    "DCGM_FI_PROF_DRAM_ACTIVE": "gauge",
+    "DCGM_FI_PROF_PCIE_TX_BYTES": "gauge",
+    "DCGM_FI_PROF_PCIE_RX_BYTES": "gauge",
 }
 
 # Those of 4.9, in the same order.
@@ -59,6 +64,11 @@ CURRENT = {
     "DCGM_FI_DEV_ROW_REMAP_CORRECTABLE_TOTAL",
     "DCGM_FI_DEV_ROW_REMAP_FAILED",
     "DCGM_FI_DEV_NVLINK_THROUGHPUT_BYTES_PER_SECOND",
+    "DCGM_FI_PROF_GR_ENGINE_UTIL_RATIO",
+    "DCGM_FI_PROF_TENSOR_UTIL_RATIO",
+    "DCGM_FI_PROF_DRAM_UTIL_RATIO",
+    "DCGM_FI_PROF_PCIE_TX_BYTES",
+    "DCGM_FI_PROF_PCIE_RX_BYTES",
 }
 
 
@@ -139,6 +149,14 @@ def test_an_instance_has_its_own_memory_the_boards_figures_and_no_utilization() 
     assert values(found, "DCGM_FI_DEV_FB_USED") == [2048, 1024, 0]
     assert values(found, "DCGM_FI_DEV_GPU_TEMP") == [29, 29, 29]
     assert values(found, "DCGM_FI_DEV_GPU_UTIL") == [50]
+
+
+def test_an_instance_is_at_work_by_itself_where_the_gpu_tells() -> None:
+    whole = Activity(graphics=0.5, tensor=0.25)
+    activities = {None: whole, 7: Activity(graphics=0.7), 8: Activity(graphics=0.8)}
+    found = told(node(), figures=Figures(activities=activities))
+    assert values(found, "DCGM_FI_PROF_GR_ENGINE_ACTIVE") == [0.5, pytest.approx(0.7), pytest.approx(0.8)]
+    assert values(found, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE") == [0.25]
 
 
 def test_the_last_xid_is_a_gauge_that_says_what_it_means_and_is_absent_before_the_first() -> None:
