@@ -42,6 +42,7 @@ from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.sysfs import Sysfs
+from node_agent.hardware.validations import Validations
 from node_agent.health.board import HealthBoard
 from node_agent.health.looks import LastLooks
 from node_agent.kit.boot import read_boot_id
@@ -193,6 +194,7 @@ def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = Fal
         sysfs=Sysfs(root=settings.paths.sysfs_root),
         names=NameFile(settings.paths.state_dir / "names.json", read_only=read_only),
         period=settings.rescan_interval,
+        validations=Validations(folder=settings.operator_validations, wanted=settings.operator_wait_for),
     )
 
 

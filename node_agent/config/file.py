@@ -311,6 +311,16 @@ class AgentMig(Section, frozen=True, kw_only=True):
     keep_room_for: tuple[MigProfileName, ...] = ()
 
 
+class AgentGpuOperator(Section, frozen=True, kw_only=True):
+    """``agent.gpuOperator``: what NVIDIA's GPU Operator has to have said in ``validations`` before GPUs are looked at.
+
+    Nothing where ``waitFor`` is empty. The folder is the host's, and has to be mounted; nothing is written there.
+    """
+
+    validations: Place = "/run/nvidia/validations"
+    wait_for: tuple[Literal["driver", "toolkit"], ...] = ()
+
+
 class AgentNodeReports(Section, frozen=True, kw_only=True):
     """``agent.nodeReports``: what is told of the node, where the agent can reach the API server.
 
@@ -364,6 +374,7 @@ class AgentSection(Section, frozen=True, kw_only=True):
     dra: AgentDra = AgentDra()
     mig: AgentMig = AgentMig()
     node_reports: AgentNodeReports = AgentNodeReports()
+    gpu_operator: AgentGpuOperator = AgentGpuOperator()
     labels: AgentLabels = AgentLabels()
     metrics: AgentMetrics = AgentMetrics()
 

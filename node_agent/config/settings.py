@@ -181,6 +181,8 @@ class Settings:
     metrics_names: Literal["legacy", "current"] = "legacy"
     metrics_per_share: bool = False
     node_topology: bool = False
+    operator_validations: Path = Path("/run/nvidia/validations")
+    operator_wait_for: tuple[str, ...] = ()
     kubelet_config: Path = Path("/var/lib/kubelet/config.yaml")
     mps_root: Path | None = None
     labels: Labels = field(default_factory=Labels)
@@ -232,6 +234,8 @@ def settings(file: File) -> Settings:
         metrics_names=agent.metrics.names,
         metrics_per_share=agent.metrics.per_share,
         node_topology=agent.node_reports.topology,
+        operator_validations=Path(agent.gpu_operator.validations),
+        operator_wait_for=agent.gpu_operator.wait_for,
         kubelet_config=Path(agent.node_reports.kubelet_config),
         mps_root=Path(flags.mps_root) if flags.mps_root else None,
         labels=_labels(file),

@@ -54,6 +54,22 @@ def rights_of(settings: Settings) -> Iterator[Right]:
         yield Right(resource="nodes", verbs=("get",), needed_for="knowing the node")
     if settings.node_condition:
         yield Right(resource="nodes", verbs=("patch",), needed_for="the condition GPUHealthy", subresource="status")
+    if settings.node_topology:
+        yield Right(
+            resource="noderesourcetopologies",
+            verbs=("get", "create", "patch"),
+            needed_for="the NodeResourceTopology",
+            group="topology.node.k8s.io",
+        )
+    if settings.labels.writer == "node":
+        yield Right(resource="nodes", verbs=("patch",), needed_for="labels on the Node")
+    if settings.labels.writer == "node-feature":
+        yield Right(
+            resource="nodefeatures",
+            verbs=("list", "create", "patch", "delete"),
+            needed_for="labels by NFD",
+            group="nfd.k8s-sigs.io",
+        )
     if settings.node_events:
         yield Right(resource="events", verbs=("create", "patch"), needed_for="Events", group="events.k8s.io")
 

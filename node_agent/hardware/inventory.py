@@ -14,6 +14,7 @@ from node_agent.hardware.cuts import CutReader, Cuts
 from node_agent.hardware.names import NameFile, Names, named
 from node_agent.hardware.provider import GpuFacts, Provider, Scan
 from node_agent.hardware.sysfs import Sysfs
+from node_agent.hardware.validations import Validations
 from node_agent.kit.backoff import pauses
 from node_agent.kit.lane import Busy
 from node_agent.kit.latest import Latest
@@ -36,11 +37,19 @@ class InventoryKeeper:
     """A service. ``inventory`` has generation 0 until the first look is over; ``names`` outlive the agent.
 
     ``period`` is the time between looks that nobody asked for, and the longest one between tries to reach what is not
-    there; a call that takes longer than ``stall_seconds`` counts as hanging.
+    there; a call that takes longer than ``stall_seconds`` counts as hanging. ``validations`` says before each look
+    whether the driver may be asked at all.
     """
 
     def __init__(
-        self, *, provider: Provider, sysfs: Sysfs, names: NameFile, period: float = 30.0, stall_seconds: float = 5.0
+        self,
+        *,
+        provider: Provider,
+        sysfs: Sysfs,
+        names: NameFile,
+        period: float = 30.0,
+        stall_seconds: float = 5.0,
+        validations: Validations | None = None,
     ) -> None:
         self.inventory = Latest(Inventory())
         self._provider = provider
@@ -53,6 +62,7 @@ class InventoryKeeper:
         self._asked = asyncio.Event()
         self._begun, self._over = 0, Latest(0)
         self._cuts = CutReader(provider.partitioning)
+        self._validations = validations or Validations()
 
     @property
     def names(self) -> Names:
@@ -107,6 +117,7 @@ class InventoryKeeper:
         """Look once and publish."""
         previous = self.inventory.value
         try:
+            self._validations.check()
             scan = await self._provider.discovery.scan()
             links = await self._provider.topology.links([gpu.uuid for gpu in scan.gpus])
             cuts = await self._cuts.read(scan.gpus)

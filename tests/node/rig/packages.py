@@ -20,6 +20,7 @@ PACKAGES = {
     "ip": "iproute2",
     "openssl": "openssl",
     "nsenter": "util-linux",
+    "chromium": "chromium",
 }
 GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")
 

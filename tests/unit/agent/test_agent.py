@@ -113,3 +113,22 @@ async def test_a_node_without_gpus_is_ready_and_registers_nothing(place: Place) 
         await asyncio.sleep(0.2)
     assert (found.gpus, found.trouble) == ((), ())
     assert not place.kubelet.resources.value
+
+
+async def test_the_driver_is_left_alone_until_the_gpu_operator_says_that_it_is_ready(place: Place) -> None:
+    """And again while the operator has taken that back, as during an upgrade of the driver."""
+    folder = place.folder / "validations"
+    folder.mkdir()
+    settings = replace(
+        place.settings(agent_gpuOperator_validations=str(folder), agent_gpuOperator_waitFor=["driver"]),
+        rescan_interval=0.2,
+    )
+    async with place.kubelet.running(), place.agent(settings) as agent:
+        found = await status_when(agent, lambda status: status.generation)
+        assert f"{folder}/driver-ready is not there" in found.trouble[0]
+        assert found.gpus == ()
+        (folder / "driver-ready").touch()
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        await status_when(agent, lambda status: status.ready)
+        (folder / "driver-ready").unlink()
+        await place.kubelet.until(RESOURCE, allocatable=0)

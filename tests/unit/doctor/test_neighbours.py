@@ -154,6 +154,25 @@ async def test_every_right_that_is_missing_is_named(patient: Patient) -> None:
     assert {one.result for one in found} == {Result.FAILED}
 
 
+@pytest.mark.parametrize(
+    ("flags", "verb", "resource", "needed_for"),
+    [
+        ({"agent_labels_writer": "node"}, "patch", "nodes", "labels on the Node"),
+        ({"agent_labels_writer": "node-feature"}, "delete", "nodefeatures", "labels by NFD"),
+        ({"agent_nodeReports_topology": True}, "patch", "noderesourcetopologies", "the NodeResourceTopology"),
+    ],
+)
+async def test_what_is_switched_on_needs_its_own_right(
+    patient: Patient, flags: dict[str, object], verb: str, resource: str, needed_for: str
+) -> None:
+    async with ApiServer() as server:
+        put_node(server)
+        server.forbid(verb, resource)
+        await patient.examined(**settings(patient, server))
+        found = await patient.failure("cluster.rights", **settings(patient, server, **flags))
+    assert found.what == f"may not {verb} {resource}, for {needed_for}"
+
+
 async def test_a_server_that_is_away(patient: Patient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "PATIENCE", Patience(attempt=0.5, budget=0.5))
     async with ApiServer() as server:
