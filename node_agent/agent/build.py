@@ -147,6 +147,7 @@ def _surroundings(ground: Ground, agent: Agent) -> Surroundings:
         edits_of=agent.publisher.edits_of,
         partitioning=ground.provider.partitioning,
         rescan=agent.keeper.rescan,
+        removed=agent.board.removed,
         ledger=agent.ledger,
         limits=agent.limits,
         files=ground.files,

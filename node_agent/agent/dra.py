@@ -52,7 +52,7 @@ from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_CLAIMS
 from node_agent.model.claim import Claim
 from node_agent.model.device import PublishedDevice
-from node_agent.model.gpu import Gpu
+from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import DeviceUuid, Partition, Place
@@ -77,6 +77,7 @@ class Surroundings:
     edits_of: Callable[[Partition], Awaitable[ContainerEdits]]
     partitioning: Partitioning
     rescan: Callable[[], None]
+    removed: Callable[[GpuUuid, int], None]
     ledger: Ledger
     limits: LimitDoor
     files: Lane
@@ -165,6 +166,7 @@ def _cutting(around: Surroundings) -> Cutting:
         held=lambda: held_places(Door.CLAIM, grants.value.values()),
         sweeps=lambda: around.live.value.mig_sweep,
         changed=around.rescan,
+        removed=around.removed,
     )
     live = LivePartitions(
         inventory=inventory, edits=around.edits, partitioning=around.partitioning, edits_of=around.edits_of

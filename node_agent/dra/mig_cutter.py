@@ -20,7 +20,8 @@ log = Log(__name__)
 class Cutter:
     """Cuts GPUs on demand. ``held`` are the places that claims have, ``changed`` is told after each change.
 
-    ``sweeps`` says whether what no claim has made may be removed; what processes run on never is.
+    ``sweeps`` says whether what no claim has made may be removed; what processes run on never is. ``removed`` is told
+    of each instance that is no more, by the driver's id.
     """
 
     def __init__(
@@ -30,11 +31,13 @@ class Cutter:
         held: Callable[[], Collection[Place]],
         sweeps: Callable[[], bool],
         changed: Callable[[], object],
+        removed: Callable[[GpuUuid, int], object],
     ) -> None:
         self._partitioning = partitioning
         self._held = held
         self._sweeps = sweeps
         self._changed = changed
+        self._removed = removed
         self._turns: dict[GpuUuid, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Those whose MIG mode is on whatever the last look at them said.
         self._cut: set[GpuUuid] = set()
@@ -122,6 +125,7 @@ class Cutter:
 
     async def _destroy(self, gpu: Gpu, one: Instance) -> None:
         await self._partitioning.destroy(gpu.uuid, one.piece)
+        self._removed(gpu.uuid, one.id)
         self._changed()
         log.info("partition removed", gpu=gpu.name, partition=one.piece)
 

@@ -89,6 +89,10 @@ class HealthBoard:
             self._set(gpu, after)
         return cleared
 
+    def removed(self, gpu: GpuUuid, instance: int) -> None:
+        """Say that an instance of a GPU is no more, and what was wrong with it neither: its number is used again."""
+        self._set(gpu, self._chart(gpu).without(instance))
+
     def judge_by(self, verdicts: Verdicts) -> None:
         """Go by other rules from now on: what is open is judged anew, and what they let pass before is for a probe."""
         now, self.verdicts = self._clock(), verdicts

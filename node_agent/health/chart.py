@@ -45,6 +45,15 @@ class Chart:
     counts: Mapping[int, int] = field(default_factory=dict)
     gone: float | None = None
 
+    def without(self, instance: int) -> "Chart":
+        """The chart once an instance is no more: the next one of its number is another."""
+
+        def is_left(key: CauseKey) -> bool:
+            return key[2] is None or key[2].id != instance
+
+        causes = tuple(cause for cause in self.causes if is_left(cause.key))
+        return replace(self, causes=causes, courses={key: one for key, one in self.courses.items() if is_left(key)})
+
     def course(self, key: CauseKey) -> Course:
         return self.courses.get(key, NEVER)
 

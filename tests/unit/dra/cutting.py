@@ -193,6 +193,7 @@ async def agent(
                 held=lambda: held_places(Door.CLAIM, world.parts.ledger.grants.value.values()),
                 sweeps=lambda: world.sweeps,
                 changed=keeper.rescan,
+                removed=lambda gpu, instance: None,
             )
             world.live = LivePartitions(
                 inventory=keeper.inventory,
