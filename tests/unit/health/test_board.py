@@ -1,5 +1,7 @@
 """The report that all others believe: opened, closed, cleared, counted, and what of it is to be remembered."""
 
+from dataclasses import replace
+
 import pytest
 
 from node_agent.errors import HardwareError
@@ -9,7 +11,7 @@ from node_agent.health.chart import Chart
 from node_agent.health.findings import Finding
 from node_agent.health.verdicts import LOST, Verdicts
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.health import HEALTHY, Reason, Severity
+from node_agent.model.health import HEALTHY, Instance, Reason, Severity
 from tests.fakes.hardware import FIT
 
 A, B = GpuUuid("GPU-A"), GpuUuid("GPU-B")
@@ -184,3 +186,11 @@ def test_a_later_agent_knows_what_is_open_and_counts_on(board: HealthBoard, cloc
 def test_what_is_remembered_of_one_gpu_says_nothing_of_the_others() -> None:
     board = HealthBoard(before={A: Chart(counts={31: 2})})
     assert reasons(board) == reasons(board, B) == [Reason.NOT_PROBED]
+
+
+def test_what_was_wrong_with_an_instance_goes_with_it_and_nothing_else_does(board: HealthBoard) -> None:
+    for instance in (Instance(id=1), Instance(id=1, compute=0), Instance(id=2), None):
+        board.open(A, replace(xid(95), instance=instance))
+    board.removed(A, 1)
+    assert [cause.instance for cause in board.report.value.known_of(A).causes] == [Instance(id=2), None]
+    assert board.record.value[A].causes == board.report.value.known_of(A).causes
