@@ -84,10 +84,15 @@ def await_labels(node: RealNode, wanted: dict[str, str], timeout: float = 20) ->
 
 @pytest.fixture
 def labelled(cluster: RealNode) -> Iterator[RealNode]:
-    """The cluster, whose node has none of our labels before and after."""
+    """The cluster, whose node has none of our labels before and after: agents of other tests leave theirs."""
+    _clean(cluster)
     yield cluster
-    mine = {key: None for key in [*labels(cluster), STAMP, OTHERS]}
-    cluster.api.patch("Node", cluster.name, {"metadata": {"labels": mine}}, "")
+    _clean(cluster)
+
+
+def _clean(node: RealNode) -> None:
+    mine = {key: None for key in [*labels(node), STAMP, OTHERS]}
+    node.api.patch("Node", node.name, {"metadata": {"labels": mine}}, "")
 
 
 def test_the_nodes_labels_are_those_of_its_gpus_and_nobody_elses_are_touched(labelled: RealNode) -> None:
