@@ -20,6 +20,7 @@ from node_agent.reporting.node_events import REPORTER
 # What NFD takes for a comment, and we for the sign that a file is ours.
 _MARK = f"# written by {REPORTER}"
 _LONGEST_FILE = 64 * 1024
+_NFDS_LABELS = "nfd.node.kubernetes.io/feature-labels"
 _NODE_NAME = "nfd.node.kubernetes.io/node-name"
 
 Labels = Mapping[str, str]
@@ -119,11 +120,14 @@ class FeatureObject:
         return f"NodeFeature {self._namespace}/{self._object}"
 
     async def look(self) -> Stored:
+        """NFD's master would overwrite a label that somebody has set on the Node, and take it away at the end."""
+        metadata = (await self._client.get(NODES, self._node))["metadata"]
         found = await self._client.list(NODE_FEATURES, labels=f"{_NODE_NAME}={self._node}")
         of = {f"NodeFeature {one['metadata']['namespace']}/{one['metadata']['name']}": one for one in found.items}
         labels = {name: one.get("spec", {}).get("labels") or {} for name, one in of.items()}
         own = labels.pop(self.name, {})
-        return Stored(own=own, others={key: name for name, theirs in labels.items() for key in theirs})
+        others = {key: name for name, theirs in labels.items() for key in theirs}
+        return Stored(own=own, others=dict(_set_beside_nfd(metadata)) | others)
 
     async def put(self, labels: Labels) -> None:
         if not labels:
@@ -166,6 +170,15 @@ class NodeLabels:
         metadata = {"name": self._node, "labels": dict(labels)}
         body = {"apiVersion": NODES.api_version, "kind": NODES.kind, "metadata": metadata}
         await self._client.patch(NODES, self._node, body, how=Patch.APPLY)
+
+
+def _set_beside_nfd(metadata: Object) -> Iterator[tuple[str, str]]:
+    """The labels of a Node that are neither ours nor NFD's, which lists its own in annotations, and who set them."""
+    listed = [text for key, text in (metadata.get("annotations") or {}).items() if key.endswith(_NFDS_LABELS)]
+    nfds = {name for text in listed for name in text.split(",")}
+    for manager, keys in _managers(metadata):
+        if manager != REPORTER:
+            yield from ((key, manager) for key in keys - nfds)
 
 
 def _managers(metadata: Object) -> Iterator[tuple[str, frozenset[str]]]:

@@ -16,6 +16,8 @@ __all__ = ["cluster"]
 
 pytestmark = pytest.mark.node
 
+# What is still open or held at the end is none of the next test's business.
+STATE = "/var/lib/gpu-node-agent-topology"
 GROUP = "topology.node.k8s.io"
 QUANTITY = {"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}
 
@@ -95,7 +97,8 @@ def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_
     node.api.create(DEFINITION)
     wait_until("the kind is served", lambda: found(node) == {}, timeout=20)
     reports = {"topology": True, "kubeletConfig": str(node.machine.folder / "etc" / "kubelet.yaml")}
-    agent = start(node, nodeReports=reports)
+    node.machine.run(["rm", "-rf", STATE])
+    agent = start(node, nodeReports=reports, state_dir=STATE)
     agents.offered(node, 8)
 
     full = ("4", "4", "4")
@@ -121,6 +124,6 @@ def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_
     theirs = {key: made[key] for key in ("apiVersion", "kind", "zones", "attributes")}
     body = theirs | {"metadata": {"name": node.name}}
     node.api.request("PATCH", path, body, content_type="application/apply-patch+yaml")
-    start(node, nodeReports=reports, name="second")
+    start(node, nodeReports=reports, name="second", state_dir=STATE)
     wait_until("it stands back", lambda: "nfd-topology-updater" in reported(node, "topology"), timeout=20)
     assert found(node)["zones"] == made["zones"]

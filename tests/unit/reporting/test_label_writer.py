@@ -285,6 +285,27 @@ async def test_what_gfds_object_has_is_left_to_it(place: Place) -> None:
         await place.until(lambda: features(place)[FEATURE]["spec"]["labels"].keys() == {CLIQUE, STAMP, *EIGHT})
 
 
+async def test_what_somebody_has_set_on_the_node_is_left_to_them_but_not_what_nfd_has_made_of_ours(
+    place: Place,
+) -> None:
+    """NFD would take over a label that an administrator has set, and remove it when the agent goes."""
+    present = "nvidia.com/gpu.present"
+    place.wanted.set({**EIGHT, present: "true"})
+    place.set_by("kubectl-label", {present: "true"})
+    async with place.kept(feature, look_seconds=0.05):
+        await place.until(lambda: FEATURE in features(place))
+        assert features(place)[FEATURE]["spec"]["labels"].keys() == {STAMP, *EIGHT}
+        assert "1 more are set by kubectl-label" in place.standing()
+        node = place.node
+        listed = ",".join(["cpu-model.vendor_id", STAMP, *EIGHT])
+        node["metadata"]["annotations"] = {"nfd.node.kubernetes.io/feature-labels": listed}
+        place.server.put(NODES, node)
+        place.set_by("nfd-master", EIGHT)
+        asked = len(place.server.requests)
+        await place.until(lambda: len(place.server.requests) > asked + 6)
+    assert features(place)[FEATURE]["spec"]["labels"].keys() == {STAMP, *EIGHT}
+
+
 # The feature file
 
 
