@@ -7,12 +7,11 @@ from node_agent.config.settings import Settings
 from node_agent.errors import HardwareError, NotSupported
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.provider import Partitioning
+from node_agent.layouts.usage import cut_gpu
 from node_agent.model.gpu import DeviceName, Gpu
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import PartitionProfile
 from node_agent.partition.defragment import CutGpu
-from node_agent.partition.layout import rules_of
-from node_agent.partition.plan import State
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,10 +43,4 @@ async def _cut(partitioning: Partitioning, gpu: Gpu) -> CutGpu:
         except NotSupported:
             # A guest may be told the mode and have no say in it.
             profiles = ()
-    lying = await partitioning.instances(gpu.uuid)
-    state = State(
-        mode=gpu.partition_mode if profiles else None,
-        lying=tuple(instance.piece for instance in lying),
-        in_use=frozenset(instance.piece for instance in lying if instance.busy),
-    )
-    return CutGpu(name=gpu.name, rules=rules_of(profiles), state=state, resetless=gpu.resetless)
+    return cut_gpu(gpu, profiles, await partitioning.instances(gpu.uuid))

@@ -7,15 +7,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from node_agent.cli.shared import chosen_node, console, look, node_options
-from node_agent.errors import ConfigError, LayoutRefused
+from node_agent.cli.shared import agent_socket, chosen_node, console, look, node_options
+from node_agent.errors import ConfigError, LayoutRefused, NodeAgentError
 
 if TYPE_CHECKING:
     from node_agent.model.inventory import Inventory
     from node_agent.partition.configs import Layouts
     from node_agent.partition.defragment import CutGpu, Outcome
     from node_agent.partition.plan import Plan
+    from node_agent.reporting.overview import HoldingStatus
 
 
 @click.group()
@@ -33,8 +35,11 @@ def mig() -> None:
 )
 @click.option("--name", help="The layout that the node is to have, such as all-1g.18gb.")
 @click.option("--want", "wants", multiple=True, help="Something that waits for room: a profile, or gpu. Repeatable.")
-@click.option("--in-use", multiple=True, help="What is in use beside what processes run on: gpu-0, or gpu-0:4 for one.")
+@click.option("--in-use", multiple=True, help="What is in use beside that: gpu-0, or gpu-0:4 for one.")
+@agent_socket
+@click.pass_context
 def plan_command(
+    context: click.Context,
     config: Path | None,
     simulate: str | None,
     *,
@@ -42,8 +47,12 @@ def plan_command(
     name: str | None,
     wants: Sequence[str],
     in_use: Sequence[str],
+    socket: Path,
 ) -> None:
-    """The steps to a named layout (--name), or what room merging idle partitions makes (--want). Changes nothing."""
+    """The steps to a named layout (--name), or what room merging idle partitions makes (--want). Changes nothing.
+
+    In use is what the running agent has given out, where there is one, and what processes run on.
+    """
     import asyncio
 
     from node_agent.agent.partitions import cuts_once
@@ -53,7 +62,10 @@ def plan_command(
     with chosen_node(config, simulate, {}) as (settings, _):
         inventory = look(settings)
         cuts = asyncio.run(cuts_once(settings, inventory))
-        gpus = [_in_use(gpu, in_use) for gpu in cuts.gpus]
+        # A simulated node is none of the agent's, unless it is said to be.
+        asks = simulate is None or context.get_parameter_source("socket") is not ParameterSource.DEFAULT
+        held = _held(socket) if asks else ()
+        gpus = [_in_use(_given_out(gpu, held), in_use) for gpu in cuts.gpus]
         lines = [f"{gpu}: does not answer: {reason}" for gpu, reason in cuts.failed.items()]
         if name is not None:
             more, refused = _change(inventory, gpus, _layouts(file, inventory, gpus), name)
@@ -75,6 +87,29 @@ def _layouts(file: Path | None, inventory: "Inventory", gpus: Iterable["CutGpu"]
     return usual((by_name[gpu.name], gpu.rules) for gpu in gpus if gpu.state.mode is not None)
 
 
+def _held(socket: Path) -> "Sequence[HoldingStatus]":
+    """What the running agent has given out; nothing where none runs. Raises NodeAgentError where it does not answer."""
+    import msgspec
+
+    from node_agent.cli.status import ask
+    from node_agent.reporting.overview import Overview
+
+    if not socket.exists():
+        return ()
+    try:
+        return msgspec.json.decode(ask(socket, "/overview"), type=Overview).holdings
+    except msgspec.DecodeError as error:
+        raise NodeAgentError(f"the agent on {socket} is of another version: {error}") from error
+
+
+def _given_out(gpu: "CutGpu", held: "Iterable[HoldingStatus]") -> "CutGpu":
+    """The GPU with what the agent has given out of it."""
+    parts = [one.part for one in held if gpu.name in one.gpus and one.door != "layout"]
+    starts = {part.rpartition(" ")[2] for part in parts if part}
+    used = frozenset(piece for piece in gpu.state.lying if str(piece.placement.start) in starts)
+    return replace(gpu, state=replace(gpu.state, in_use=gpu.state.in_use | used, busy=gpu.state.busy or "" in parts))
+
+
 def _in_use(gpu: "CutGpu", marks: Sequence[str]) -> "CutGpu":
     """The GPU with what is said to be in use. Raises ConfigError where nothing lies there."""
     starts = {start for mark in marks for name, _, start in [mark.partition(":")] if name == gpu.name}
@@ -82,7 +117,7 @@ def _in_use(gpu: "CutGpu", marks: Sequence[str]) -> "CutGpu":
     if strange := starts - pieces.keys() - {""}:
         raise ConfigError(f"--in-use: nothing lies on {gpu.name} at {', '.join(sorted(strange))}")
     used = gpu.state.in_use | {pieces[start] for start in starts if start}
-    return replace(gpu, state=replace(gpu.state, in_use=used, busy="" in starts))
+    return replace(gpu, state=replace(gpu.state, in_use=used, busy=gpu.state.busy or "" in starts))
 
 
 # The way to a layout

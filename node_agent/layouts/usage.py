@@ -5,14 +5,11 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
-from node_agent.model.gpu import ComputeCapability, Gpu, GpuUuid, PartitionMode
+from node_agent.model.gpu import Gpu, GpuUuid, PartitionMode
 from node_agent.model.partition import Instance, PartitionProfile, Piece
 from node_agent.partition.defragment import CutGpu
 from node_agent.partition.layout import rules_of
 from node_agent.partition.plan import Plan, State
-
-# The first that changes its MIG mode without a reset.
-_HOPPER = ComputeCapability(major=9, minor=0)
 
 PROCESSES = "processes that run on it"
 
@@ -73,12 +70,7 @@ def cut_gpu(
         in_use=frozenset(found.pieces),
         busy=bool(found.whole),
     )
-    return CutGpu(name=gpu.name, rules=rules_of(profiles), state=state, resetless=is_resetless(gpu))
-
-
-def is_resetless(gpu: Gpu) -> bool:
-    """Whether a GPU changes its mode without a reset."""
-    return gpu.compute_capability is not None and gpu.compute_capability >= _HOPPER
+    return CutGpu(name=gpu.name, rules=rules_of(profiles), state=state, resetless=gpu.resetless)
 
 
 def is_pending(mode: PartitionMode) -> bool:

@@ -76,7 +76,8 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     relabel(cluster, "all-1g.18gb")
     relabel(cluster, "all-2g.35gb")
     wait_until("an Event says for whom", lambda: waits_for(cluster, "3g.71gb"), timeout=20)
-    publishes(cluster, **{"2g.35gb": 21, "3g.71gb": 1, **kept_beside(cluster)})
+    publishes(cluster, **{"2g.35gb": 22, "3g.71gb": 1, "1g.18gb": 2})
+    wait_until("what is to go is given to nobody", lambda: all(map(tainted, small(cluster))), timeout=10)
     assert state(cluster) == "pending"
     began = time.monotonic()
     ended(cluster, "large")
@@ -96,9 +97,13 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     says(cluster, None)
 
 
-def kept_beside(node: RealNode) -> dict[str, int]:
-    """Partitions that wait for their neighbour: published still, and withheld by a taint."""
-    return {name: count for name, count in profiles(node).items() if name == "1g.18gb"}
+def small(node: RealNode) -> list[Object]:
+    """What waits for its neighbour to go, too."""
+    return [one for one in devices(node).values() if attribute(one, "profile") == "1g.18gb"]
+
+
+def tainted(device: Object) -> bool:
+    return any(taint["effect"] == "NoSchedule" for taint in device.get("taints") or ())
 
 
 def events(node: RealNode, reason: str) -> list[Object]:

@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from node_agent.kit.http import Request, Response, serving
+from node_agent.reporting.overview import HoldingStatus, Overview
+from tests.unit.cli.beside import beside
 from tests.unit.cli.conftest import Run
 
 LAYOUTS = """
@@ -189,3 +193,31 @@ def test_a_mistake_in_the_file_is_told_with_the_file(run: Run, layouts: Path) ->
     outcome = run("mig", "plan", "--simulate", "h200-8", "--mig-configs", layouts, "--name", "a")
     assert (outcome.code, outcome.out) == (1, "")
     assert outcome.err == f"node-agent: {layouts}: mig-configs.a[0].mig-enabled: is missing; expected true or false\n"
+
+
+def test_what_the_running_agent_has_given_out_is_in_use(run: Run, folder: Path, layouts: Path) -> None:
+    node = node_of(folder, "3g.71gb@0 3g.71gb@4", None)
+    found = Overview(
+        node="node-a",
+        holdings=(
+            HoldingStatus(door="claim", holder="team/job", device="x", gpus=("gpu-0",), part="3g.71gb at 4"),
+            HoldingStatus(door="layout", holder="half", device="y", gpus=("gpu-0",), part="3g.71gb at 0"),
+            HoldingStatus(door="limit", holder="nvidia.com/gpu", device="z", gpus=("gpu-1",)),
+        ),
+    )
+
+    async def answer(request: Request) -> Response:
+        return Response(content_type="application/json", body=msgspec.json.encode(found))
+
+    command = ("mig", "plan", "--simulate", node, "--mig-configs", layouts, "--name", "too-much")
+    with beside(lambda: serving({"/overview": answer}, folder / "s")):
+        outcome = run(*command, "--socket", folder / "s")
+    assert outcome.lines[0] == ("gpu-0 (index 0)  NVIDIA H200  MIG enabled: 3g.71gb at 0, 3g.71gb at 4 (in use)")
+    assert "gpu-1 (index 1)  NVIDIA H200  MIG disabled (in use)" in outcome.lines
+    assert "(in use)" not in run(*command).out, "a simulated node is no agent's"
+
+
+def test_without_an_agent_the_plan_goes_by_what_processes_run_on(run: Run, folder: Path) -> None:
+    node = node_of(folder, None)
+    outcome = run("mig", "plan", "--simulate", node, "--name", "all-1g.18gb", "--socket", folder / "none")
+    assert outcome.code == 0
