@@ -14,6 +14,7 @@ from node_agent.config.settings import Settings, Sharing, SharingRule
 from node_agent.errors import KubeletError
 from node_agent.hardware.simulated.mps import FAULTS
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.mps.plan import daemon_key
 from node_agent.sharing.mps.records import Record, Records
 from tests.unit.agent.conftest import Place
@@ -51,7 +52,7 @@ def uuid(place: Place, number: int) -> GpuUuid:
     return GpuUuid(place.simulated.node.faults.gpu(number).uuid)
 
 
-def daemon(settings: Settings, gpu: GpuUuid) -> int:
+def daemon(settings: Settings, gpu: DeviceUuid) -> int:
     process = Records(settings.paths.state_dir / "mps").all()[daemon_key([gpu])].process
     assert process is not None
     return process.pid
@@ -208,3 +209,27 @@ async def test_a_daemon_that_cannot_start_is_tried_in_its_own_time_and_its_reaso
                     break
         faults.write_text("{}")
         await place.kubelet.until(RESOURCE, allocatable=5)
+
+
+SLICES = "nvidia.com/mig-3g.71gb"
+
+
+async def test_a_mig_device_is_shared_by_a_daemon_of_its_own_with_parts_of_what_it_has(place: Place) -> None:
+    faults = place.simulated.node.faults
+    faults.cut(0, ["3g.71gb@0", "3g.71gb@4"])
+    rule = SharingRule(strategy="mps", shares=2, devices=("0:0",), fail_requests_greater_than_one=True)
+    settings = replace(by_mps(place), mig_strategy="mixed", sharing=Sharing(rules=(rule,)))
+    async with sharing(place, settings) as agent:
+        await place.kubelet.until(SLICES, allocatable=3)
+        shared, whole = agent.keeper.inventory.value.partitions.values()
+        assert mode(place, 0) == 3
+        answers = [await place.kubelet.admit(f"pod-{number}", SLICES, 1) for number in range(3)]
+        limits = {ids[0]: dict(answer.envs) for ids, answer in answers}
+        assert limits.pop(whole.uuid) == {}
+        assert limits.keys() == {f"{shared.uuid}::0", f"{shared.uuid}::1"}
+        assert {one["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] for one in limits.values()} == {f"0={71168 // 2}M"}
+        os.kill(daemon(settings, shared.uuid), signal.SIGKILL)
+        await place.kubelet.until(SLICES, allocatable=1)
+        await place.kubelet.until(SLICES, allocatable=3)
+        for number in range(3):
+            place.kubelet.release(f"pod-{number}")
