@@ -90,6 +90,7 @@ async def load(place: Place, times: int) -> None:
         place.kubelet.release(f"pod-{number}")
         if number % 10 == 0:
             await place.status()
+            assert (await place.ask("/metrics"))[0] == 200
     gc.collect()
 
 

@@ -109,3 +109,6 @@ def test_the_monitor_scrapes_the_daemonsets_port_and_leaves_the_pods_labels_as_t
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
     assert endpoint["honorLabels"] is True
+    # Prometheus Operator puts the agent's pod on each series that has none: idle GPUs would be held by it.
+    (dropped,) = [one["regex"] for one in endpoint["relabelings"] if one.get("action") == "labeldrop"]
+    assert set(dropped.split("|")) == {"pod", "namespace", "container"}

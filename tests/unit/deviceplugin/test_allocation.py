@@ -9,6 +9,7 @@ from node_agent.errors import KubeletError
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from node_agent.telemetry.catalogue import ALLOCATIONS
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 from tests.unit.deviceplugin.conftest import RESOURCE, World, device, node, served
@@ -87,11 +88,13 @@ async def test_an_unknown_or_withdrawn_device_is_refused_with_the_reason(
         async with aio.insecure_channel(f"unix:{view.endpoint}") as channel:
             plugin = rpc.DevicePluginStub(channel)
             refusals = []
+            told = ALLOCATIONS.values[(RESOURCE, "failed")].count
             for name in ("GPU-2", "GPU-99"):
                 with pytest.raises(aio.AioRpcError) as caught:
                     await plugin.Allocate(allocate(name))
                 refusals.append((caught.value.code(), caught.value.details()))
 
+    assert ALLOCATIONS.values[(RESOURCE, "failed")].count == told + 2
     assert refusals == [
         (grpc.StatusCode.FAILED_PRECONDITION, "GPU-2 is out of service: Xid 79; back when …"),
         (grpc.StatusCode.FAILED_PRECONDITION, "nvidia.com/gpu has no device 'GPU-99' on this node"),

@@ -30,6 +30,7 @@ from node_agent.errors import (
     UnknownDevice,
 )
 from node_agent.model.claim import Claim, ClaimUid, OpaqueConfig
+from node_agent.telemetry.catalogue import CLAIM_OPERATIONS
 from tests.unit.allocation.support import DEVICES, DRIVER, POOL, FakeStep, allocated, claim, node, uid_of
 
 SHARERS = Sharers(
@@ -123,6 +124,19 @@ async def test_a_broken_claim_costs_no_other(tmp_path: Path) -> None:
     assert isinstance(answers[uid_of("unknown")], UnknownDevice)
     assert "gpu-99" in str(answers[uid_of("unknown")])
     assert isinstance(answers[uid_of("gone")], ClaimUnreadable)
+
+
+async def test_each_claim_is_timed_with_what_came_of_it(tmp_path: Path) -> None:
+    def timed() -> tuple[int, ...]:
+        kinds = (("prepare", "ok"), ("prepare", "failed"), ("unprepare", "ok"))
+        return tuple(CLAIM_OPERATIONS.values[kind].count for kind in kinds)
+
+    before = timed()
+    async with world(tmp_path) as here:
+        refs = here.knows(claim("good", "gpu-0"), claim("unknown", "gpu-99"))
+        await here.operations.prepare(refs)
+        await here.operations.unprepare(refs)
+    assert [after - once for after, once in zip(timed(), before, strict=True)] == [1, 1, 2]
 
 
 async def test_a_slow_claim_holds_up_no_other(tmp_path: Path) -> None:

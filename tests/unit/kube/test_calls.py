@@ -24,6 +24,7 @@ from node_agent.kube.calls import Call, Calls, Patience
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.credentials import Credentials
 from node_agent.kube.resources import NODES, RESOURCE_SLICES, Object
+from node_agent.telemetry.catalogue import API_REQUESTS
 from tests.fakes import certificates
 from tests.fakes.api_server import ApiServer
 
@@ -57,6 +58,22 @@ async def test_what_does_no_harm_is_tried_until_it_succeeds(server: ApiServer, c
     server.fail(3, code=code)
     assert (await client.get(NODES, "n0"))["metadata"]["name"] == "n0"
     assert verbs(server) == ["get"] * 4
+
+
+async def test_each_call_is_timed_once_with_its_outcome_however_often_it_was_tried(
+    server: ApiServer, client: KubeClient
+) -> None:
+    def timed() -> tuple[int, int]:
+        ok, failed = (API_REQUESTS.values[("get", "nodes", result)] for result in ("ok", "failed"))
+        return ok.count, failed.count
+
+    before = timed()
+    server.fail(3, code=503)
+    await client.get(NODES, "n0")
+    server.fail(code=403)
+    with pytest.raises(KubeApiError):
+        await client.get(NODES, "n0")
+    assert timed() == (before[0] + 1, before[1] + 1)
 
 
 @pytest.mark.parametrize("code", [400, 401, 403, 404, 405, 409, 410, 422])

@@ -16,6 +16,7 @@ from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Object
+from node_agent.telemetry.catalogue import WATCH_RESTARTS
 from tests.fakes.api_server import ApiServer
 
 PATIENT, HASTY = Patience(attempt=5.0, budget=5.0, pause=0.01), Patience(attempt=0.1, budget=0.1, pause=0.01)
@@ -174,6 +175,7 @@ async def test_who_looks_at_a_snapshot_sees_it_unchanged(server: ApiServer, clie
 
 @pytest.mark.parametrize("clean", [True, False])
 async def test_a_watch_that_ends_goes_on_where_it_was(server: ApiServer, client: KubeClient, clean: bool) -> None:
+    told = WATCH_RESTARTS.values[("resourceslices",)]
     async with mirroring(Mirror(client, RESOURCE_SLICES)) as mirror:
         await server.until(lambda: server.watches)
         server.put(RESOURCE_SLICES, a_slice("a"))
@@ -184,6 +186,7 @@ async def test_a_watch_that_ends_goes_on_where_it_was(server: ApiServer, client:
         server.remove(RESOURCE_SLICES, "a")
         await until(mirror, "b")
         assert mirror.restarts == 1
+        assert WATCH_RESTARTS.values[("resourceslices",)] == told + 1
     assert count(server, "list") == 1
     assert server.requests[-1].query["resourceVersion"] == "1001"
 

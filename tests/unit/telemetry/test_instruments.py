@@ -2,6 +2,7 @@
 
 import pytest
 
+from node_agent.kube.calls import Call
 from node_agent.telemetry.catalogue import INSTRUMENTS
 from node_agent.telemetry.instruments import BUCKETS, Count, Timing
 
@@ -35,6 +36,20 @@ def test_a_block_that_raises_has_failed_and_still_raises() -> None:
     with pytest.raises(ValueError, match="stone"), timed.timed("dig"):
         raise ValueError("stone")
     assert {labels: times.count for labels, times in timed.values.items()} == {("dig", "ok"): 1, ("dig", "failed"): 1}
+
+
+@pytest.mark.parametrize(
+    ("path", "plural"),
+    [
+        ("/api/v1/nodes/node-a/status", "nodes"),
+        ("/api/v1/namespaces/team/pods/train", "pods"),
+        ("/apis/resource.k8s.io/v1/resourceslices", "resourceslices"),
+        ("/apis/resource.k8s.io/v1/namespaces/team/resourceclaims/four/status", "resourceclaims"),
+        ("/apis/resource.k8s.io", ""),
+    ],
+)
+def test_a_call_to_the_api_server_is_told_of_by_what_it_is_about_and_never_by_a_name(path: str, plural: str) -> None:
+    assert Call(verb="get", path=path).plural == plural
 
 
 def test_each_instrument_has_a_name_of_its_own_with_the_unit_in_it() -> None:
