@@ -110,7 +110,7 @@ class Agent:
 
     def _facts(self) -> Facts:
         inventory, stalled = self.keeper.inventory.value, self.keeper.stalled
-        served = self.served.value
+        served, layout = self.served.value, self._layout()
         return Facts(
             inventory=inventory,
             health=self.board.report.value,
@@ -122,6 +122,7 @@ class Agent:
             services=self._services(),
             stalled=f"the driver hangs in {stalled.call} for {stalled.seconds:.0f} s" if stalled else None,
             mps={gpu.name: served[gpu.uuid] for gpu in inventory.gpus if gpu.uuid in served},
+            layout=layout.reasons if layout is not None and layout.phase != "success" else (),
         )
 
     def _claims(self) -> ClaimsStatus | None:

@@ -239,6 +239,9 @@ def _offers(status: Status) -> Html | None:
     if (claims := status.claims) is not None:
         published = f"{claims.devices} devices in {claims.slices} slices"
         rows.append([claims.driver, published, claims.phase, claims.trouble])
+    if (layout := status.layout) is not None:
+        source, reasons = f"asked for by {layout.source}", "; ".join(layout.reasons)
+        rows.append([f"MIG layout {layout.name}", source, layout.phase, reasons])
     return _table(("resource or driver", "devices", "at the kubelet", "what stands in the way"), rows)
 
 

@@ -33,7 +33,7 @@ class Facts:
     """What the judgement rests on. ``resources`` and ``claims`` are None where that front door is off.
 
     ``stalled`` says what the driver hangs in; ``mps`` has for each GPU that is shared by MPS why its daemon does not
-    serve, None where it does.
+    serve, None where it does. ``layout`` says what a change of the MIG layout waits for, or why it failed.
     """
 
     inventory: Inventory
@@ -44,6 +44,7 @@ class Facts:
     services: Sequence[ServiceStatus] = ()
     stalled: str | None = None
     mps: Mapping[str, str | None] = field(default_factory=dict)
+    layout: tuple[str, ...] = ()
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +71,7 @@ def parts_of(facts: Facts) -> tuple[PartStatus, ...]:
         _registration(facts),
         *_claims(facts.claims),
         _mps(facts.mps),
-        _mig(facts.inventory),
+        _mig(facts),
     )
 
 
@@ -214,12 +215,15 @@ def _mps(daemons: Mapping[str, str | None]) -> PartStatus:
     return _part("mps", *((PartState.READY, "DaemonsServe") if daemons else (PartState.OFF, "NotUsed")))
 
 
-def _mig(inventory: Inventory) -> PartStatus:
-    modes = {gpu.name: gpu.partition_mode for gpu in inventory.gpus}
+def _mig(facts: Facts) -> PartStatus:
+    """Pods get what there is while a layout cannot be made: it is told, and keeps nobody from work."""
+    modes = {gpu.name: gpu.partition_mode for gpu in facts.inventory.gpus}
     pending = [
         f"{name}: a change of its MIG mode waits for a reset" for name, mode in modes.items() if mode in _PENDING
     ]
     if pending:
         return _part("mig", PartState.DEGRADED, "ResetNeeded", *pending)
+    if facts.layout:
+        return _part("mig", PartState.DEGRADED, "LayoutNotMade", *facts.layout)
     used = any(mode is not None and mode.active for mode in modes.values())
     return _part("mig", *((PartState.READY, "InUse") if used else (PartState.OFF, "NotUsed")))

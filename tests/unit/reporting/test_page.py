@@ -24,7 +24,7 @@ from node_agent.reporting.page_graph import link_graph, link_words
 from node_agent.reporting.page_routes import Page
 from node_agent.reporting.page_style import HEADERS, STYLE
 from node_agent.reporting.parts import ClaimsStatus, PartState, PartStatus, ResourceStatus
-from node_agent.reporting.status import Status
+from node_agent.reporting.status import LayoutStatus, Status
 from tests.fakes import builders
 from tests.fakes.health import Ward, xid
 
@@ -166,6 +166,12 @@ def test_resources_claims_parts_and_settings_are_all_there() -> None:
     ):
         assert words in text
     assert text.index("c.d") < text.index("a.b")
+
+
+def test_a_mig_layout_that_waits_says_for_what() -> None:
+    layout = LayoutStatus(name="all-balanced", source="the node's label", phase="pending", reasons=("gpu-0: in use",))
+    text = seen(text_of(status=msgspec.structs.replace(STATUS, layout=layout))).replace("  ", " ")
+    assert "MIG layout all-balanced asked for by the node&#x27;s label pending gpu-0: in use" in text
 
 
 # Escaping

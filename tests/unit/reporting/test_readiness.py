@@ -202,6 +202,13 @@ def test_a_mig_mode_that_waits_for_a_reset_is_told(mode: PartitionMode, state: P
     assert part(replace(WELL, inventory=node), "mig").state is state
 
 
+def test_a_layout_that_cannot_be_made_is_told_and_keeps_nobody_from_work() -> None:
+    facts = replace(WELL, layout=("gpu-0: a pod holds 1g.18gb at 0",))
+    found = part(facts, "mig")
+    assert (found.state, found.reason, found.messages) == (PartState.DEGRADED, "LayoutNotMade", facts.layout)
+    assert whole(facts).phase is Phase.READY
+
+
 # The whole
 
 
