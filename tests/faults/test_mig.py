@@ -1,6 +1,7 @@
 """GPUs that are cut by MIG. Users met: one GPU in MIG mode without MIG devices, or two sizes of them, stopped the whole
 node (B26, B27); one instance had two names (B28); after a change the old list stayed, and new devices were offered
-before CDI knew them (B30); the driver's own error was hidden behind one about UUIDs (B31).
+before CDI knew them (B30); the driver's own error was hidden behind one about UUIDs (B31); what an operator had cut was
+destroyed at the start (B33).
 """
 
 from collections.abc import Collection, Mapping
@@ -11,6 +12,7 @@ import pytest
 from node_agent.agent.agent import Agent
 from node_agent.allocation.grants import Door
 from node_agent.cdi.names import KIND
+from node_agent.hardware.simulated.mig import Mig
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import ResourceView
 from node_agent.model.gpu import GpuUuid
@@ -184,6 +186,23 @@ async def test_the_drivers_own_error_is_in_the_log_and_in_the_reason_and_costs_n
         await until(lambda: any("NVML error 4" in str(facts) for facts in lines(caplog, "facts left out")))
         h200.node.faults.clear()
         await offers(h200, {GPU: 6, HALF: 2})
+
+
+@pytest.mark.parametrize("strategy", ["none", "mixed", "single"])
+async def test_what_an_operator_has_cut_is_left_as_it_is_by_an_agent_that_starts_and_ends(
+    h200: Place, strategy: Strategy
+) -> None:
+    h200.node.faults.cut(0, ["3g.71gb@0", "1g.18gb@6"])
+    h200.node.faults.cut(1)
+    before = [(mig.enabled, dict(mig.instances)) for mig in migs(h200)]
+    async with h200.kubelet.running(), h200.agent(h200.with_settings(mig_strategy=strategy)) as agent:
+        await h200.ready()
+        await agent.keeper.look()
+    assert [(mig.enabled, mig.instances) for mig in migs(h200)] == before
+
+
+def migs(place: Place) -> list[Mig]:
+    return [mig for slot in range(len(place.uuids)) if (mig := place.node.faults.gpu(slot).mig) is not None]
 
 
 async def test_an_xid_that_is_confined_to_one_mig_device_withdraws_that_one(h200: Place) -> None:
