@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from node_agent.errors import LabelsNotWritten, NotFound
+from node_agent.errors import Forbidden, LabelsNotWritten, NotFound
 from node_agent.kit.files import remove, write_atomic
+from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.resources import NODE_FEATURES, NODES, PODS, Object
 from node_agent.reporting.node_events import REPORTER
@@ -24,6 +25,8 @@ _NFDS_LABELS = "nfd.node.kubernetes.io/feature-labels"
 _NODE_NAME = "nfd.node.kubernetes.io/node-name"
 
 Labels = Mapping[str, str]
+
+log = Log(__name__)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -210,11 +213,12 @@ class FirstFitting:
 
 
 async def owners_of_pod(client: KubeClient, name: str, namespace: str) -> list[Object]:
-    """What the agent's own pod belongs to, as references; none where the pod is not known."""
+    """What the agent's own pod belongs to, as references; none where that cannot be told."""
     if not name:
         return []
     try:
         pod = await client.get(PODS, name, namespace)
-    except NotFound:
+    except (NotFound, Forbidden) as error:
+        log.warning("the object with the labels outlives the agent's pods: whose they are is not known", reason=error)
         return []
     return pod["metadata"].get("ownerReferences") or []

@@ -248,6 +248,16 @@ async def test_the_object_is_the_nodes_and_goes_with_the_agents_daemonset(place:
     assert place.labels == {"example.com/zone": "a"}
 
 
+async def test_a_pod_that_may_not_be_read_costs_the_object_its_owner_alone(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.server.forbid("get", "pods")
+    async with place.kept(feature):
+        await place.until(lambda: features(place))
+    assert "ownerReferences" not in features(place)[FEATURE]["metadata"]
+    assert "cannot get resource" in str([one.__dict__["facts"]["reason"] for one in caplog.records])
+
+
 async def test_the_object_follows_and_is_gone_with_the_last_label(place: Place) -> None:
     async with place.kept(feature):
         await place.until(lambda: features(place))
