@@ -290,7 +290,8 @@ async def test_what_gfds_object_has_is_left_to_it(place: Place) -> None:
     async with place.kept(feature, look_seconds=0.05):
         await place.until(lambda: FEATURE in features(place))
         assert features(place)[FEATURE]["spec"]["labels"] == {CLIQUE: "a.1"}
-        assert f"2 more are set by NodeFeature gpu-operator/nvidia-features-for-{NODE}" in place.standing()
+        theirs = f"2 more are set by NodeFeature gpu-operator/nvidia-features-for-{NODE}"
+        await place.until(lambda: theirs in place.standing())
         place.server.remove(NODE_FEATURES, f"nvidia-features-for-{NODE}", "gpu-operator")
         await place.until(lambda: features(place)[FEATURE]["spec"]["labels"].keys() == {CLIQUE, STAMP, *EIGHT})
 
@@ -305,7 +306,7 @@ async def test_what_somebody_has_set_on_the_node_is_left_to_them_but_not_what_nf
     async with place.kept(feature, look_seconds=0.05):
         await place.until(lambda: FEATURE in features(place))
         assert features(place)[FEATURE]["spec"]["labels"].keys() == {STAMP, *EIGHT}
-        assert "1 more are set by kubectl-label" in place.standing()
+        await place.until(lambda: "1 more are set by kubectl-label" in place.standing())
         node = place.node
         listed = ",".join(["cpu-model.vendor_id", STAMP, *EIGHT])
         node["metadata"]["annotations"] = {"nfd.node.kubernetes.io/feature-labels": listed}
