@@ -34,8 +34,9 @@ class Figures:
     Clocks are in MHz, temperatures in degrees Celsius, utilizations shares from 0 to 1, ``energy`` is in mJ and
     ``nvlink_sent`` and ``nvlink_received`` in KiB since the driver was loaded; ``power_held`` and ``heat_held`` are the
     nanoseconds for which clocks were held back. Errors are counted since the driver was loaded, those ``ever`` over the
-    GPU's life. ``partitions`` has the memory of each live partition; ``activities`` those of the GPU under None, or of
-    its GPU instances by their ids. ``failed`` as in ``GpuReadings``.
+    GPU's life. ``licensed`` says whether a feature has the licence that it takes. ``partitions`` has the memory of each
+    live partition; ``activities`` those of the GPU under None, or of its GPU instances by their ids. ``failed`` as in
+    ``GpuReadings``.
     """
 
     memory: Memory | None = None
@@ -46,6 +47,7 @@ class Figures:
     encoder_utilization: float | None = None
     decoder_utilization: float | None = None
     energy: int | None = None
+    licensed: bool | None = None
     pcie_replays: int | None = None
     correctable_remapped_rows: int | None = None
     uncorrectable_remapped_rows: int | None = None

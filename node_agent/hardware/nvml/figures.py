@@ -47,6 +47,11 @@ def _partitions(calls: Calls, handle: Handle) -> Mapping[PartitionUuid, Memory]:
     return found
 
 
+def _licensed(calls: Calls, handle: Handle) -> bool:
+    found = calls(pynvml.nvmlDeviceGetGridLicensableFeatures, handle)
+    return any(one.featureState for one in found.gridLicensableFeatures[: found.licensableFeaturesCount])
+
+
 def _share(function: Callable[..., list[int]]) -> Query:
     return lambda calls, handle: calls(function, handle)[0] / 100
 
@@ -58,6 +63,7 @@ _QUERIES: Mapping[str, Query] = {
     "memory_utilization": lambda calls, handle: calls(pynvml.nvmlDeviceGetUtilizationRates, handle).memory / 100,
     "encoder_utilization": _share(pynvml.nvmlDeviceGetEncoderUtilization),
     "decoder_utilization": _share(pynvml.nvmlDeviceGetDecoderUtilization),
+    "licensed": _licensed,
     "partitions": _partitions,
 }
 

@@ -162,6 +162,11 @@ def _memory(name: str) -> Callable[[Device], Number | None]:
     return value
 
 
+def _licensed(device: Device) -> Number | None:
+    found = device.figures.licensed
+    return None if found is None else int(found)
+
+
 def _memory_temperature(device: Device) -> Number | None:
     found = device.figures.memory_temperature
     return found if found is not None and found <= HOTTEST else None
@@ -328,6 +333,7 @@ FIELDS: tuple[Field, ...] = (
         current_help="NVLink throughput of all lanes (in bytes a second).",
         factor=1024 * 1000,
     ),
+    _field("VGPU_LICENSE_STATUS", "Whether the licence of a virtual GPU is there.", _licensed),
     _profiled("GR_ENGINE_ACTIVE", "Ratio of time the graphics engine is active.", "graphics", "GR_ENGINE_UTIL_RATIO"),
     _profiled("PIPE_TENSOR_ACTIVE", "Ratio of cycles the tensor pipe is active.", "tensor", "TENSOR_UTIL_RATIO"),
     _profiled("DRAM_ACTIVE", "Ratio of cycles the memory interface is active.", "memory", "DRAM_UTIL_RATIO"),

@@ -139,6 +139,18 @@ async def test_it_is_valid_for_prometheus_and_as_openmetrics_with_the_same_names
     assert {name for name in plain if not name.startswith("DCGM")} <= found.keys()
 
 
+async def test_the_newer_names_take_the_place_of_the_older_ones_where_they_are_wanted(place: Place) -> None:
+    settings = place.settings(agent_metrics_names="current")
+    async with place.kubelet.running(), place.agent(settings):
+        await place.kubelet.until(RESOURCE, allocatable=8)
+        found = series(of_text(await scrape(place)))
+    (labels, hertz), *_ = found["DCGM_FI_DEV_SM_CLOCK_HERTZ"]
+    assert hertz == 345_000_000
+    assert ("Hostname" in labels, labels["hostname"]) == (False, "node-a")
+    assert labels["DCGM_FI_SYSTEM_DRIVER_VERSION"] == "580.95.05"
+    assert not {"DCGM_FI_DEV_SM_CLOCK", TEMPERATURE} & found.keys()
+
+
 @pytest.mark.parametrize("place", ["mixed-5", "none", "vgpu-1", "t4-4", "gb10-1"], indirect=True)
 async def test_every_kind_of_node_is_told_of_validly(place: Place) -> None:
     async with place.kubelet.running(), place.agent() as agent:

@@ -25,6 +25,12 @@ def pci_fields(bus: str) -> dict[str, str | int]:
 
 
 @call()
+def nvmlDeviceGetGridLicensableFeatures_v4(gpu: SimulatedGpu) -> dict[str, int]:
+    """There are no features that take a licence."""
+    return {"isGridLicenseSupported": 0, "licensableFeaturesCount": 0}
+
+
+@call()
 def nvmlDeviceGetName(device: Device) -> str:
     return device.name if isinstance(device, MigDevice) else device.board.name
 

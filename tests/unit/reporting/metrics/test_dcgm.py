@@ -14,7 +14,7 @@ from node_agent.reporting.metrics.devices import devices, labelled
 from node_agent.reporting.metrics.families import Family, Number
 from tests.unit.reporting.metrics.conftest import NAMING, NOW, A, B, look, node
 
-# The default list of DCGM-exporter up to 4.8, but for the licence of a virtual GPU.
+# The default list of DCGM-exporter up to 4.8, but for the driver's version, which is a label.
 DEFAULT = {
     "DCGM_FI_DEV_SM_CLOCK": "gauge",
     "DCGM_FI_DEV_MEM_CLOCK": "gauge",
@@ -35,6 +35,7 @@ DEFAULT = {
     "DCGM_FI_DEV_CORRECTABLE_REMAPPED_ROWS": "counter",
     "DCGM_FI_DEV_ROW_REMAP_FAILURE": "gauge",
     "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL": "gauge",
+    "DCGM_FI_DEV_VGPU_LICENSE_STATUS": "gauge",
     "DCGM_FI_PROF_GR_ENGINE_ACTIVE": "gauge",
     "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE": "gauge",
     "DCGM_FI_PROF_DRAM_ACTIVE": "gauge",
