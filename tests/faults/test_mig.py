@@ -232,3 +232,25 @@ async def test_a_pod_is_given_its_mig_device_by_a_cdi_name_whose_nodes_are_the_g
 def nodes_of(spec: Mapping[str, Any], names: Collection[str]) -> list[str]:
     devices = {f"{spec['kind']}={device['name']}": device for device in spec["devices"]}
     return [node["path"] for name in names for node in devices[name]["containerEdits"]["deviceNodes"]]
+
+
+async def test_another_strategy_is_put_in_force_while_the_agent_runs_and_no_mig_device_is_under_two_names(
+    h200: Place,
+) -> None:
+    for gpu in range(8):
+        h200.node.faults.cut(gpu, ["3g.71gb@0"])
+    twice: set[str] = set()
+
+    async def watched() -> None:
+        async for resources in h200.kubelet.resources.watch():
+            twice.update(resources.get(GPU, ResourceView()).healthy & resources.get(HALF, ResourceView()).healthy)
+
+    settings = h200.with_settings(mig_strategy="mixed")
+    async with h200.kubelet.running(), h200.agent(settings) as agent, running(watched()):
+        await offers(h200, {HALF: 8})
+        await agent.live.apply(h200.with_settings(mig_strategy="single"), agent.keeper.inventory.value)
+        await offers(h200, {GPU: 8})
+        await until(lambda: HALF not in agent.plugins)
+        await agent.live.apply(h200.with_settings(mig_strategy="none"), agent.keeper.inventory.value)
+        await until(lambda: not view(h200, GPU).devices)
+    assert not twice
