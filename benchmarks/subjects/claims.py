@@ -1,7 +1,9 @@
 """NodePrepareResources and NodeUnprepareResources, as the kubelet calls them: rested, and one after the other.
 
 The floor is what cannot be left out: an empty call, and two writes that are on the disk when it is answered, one of the
-claim's CDI spec and one of the ledger. And how long after its start the agent has its slices published.
+claim's CDI spec and one of the ledger. Where a MIG device is made for the claim, most of the time goes to the simulated
+driver, which writes its files anew at each of the four changes. And how long after its start the agent has its slices
+published.
 """
 
 import asyncio
@@ -27,6 +29,8 @@ from node_agent.wire import dra_v1_pb2 as wire
 from node_agent.wire import dra_v1_pb2_grpc as rpc
 
 FLOOR = "a call, two fsynced writes"
+CUT, PART = "gpu-7", "gpu-7-mig-1g-18gb-6"
+"""The GPU that claims cut, and what is made of it: MIG is turned on for it and off again each time."""
 REST_SECONDS = 0.1
 ROW = 50
 
@@ -34,12 +38,16 @@ ROW = 50
 async def measure(effort: Effort) -> Sequence[Figure]:
     async with at_work() as (node, cluster, driver):
         one, four = [await cluster.allocated(DRIVER, f"of-{n}", [f"gpu-{i}" for i in range(n)]) for n in (1, 4)]
+        part = await cluster.allocated(DRIVER, "of-a-part", [PART])
         rested, rows = effort.pick(full=100, quick=10), effort.pick(full=4, quick=1)
         async with floor(node, driver, four) as least:
             return [
                 *await _figures(driver, one, least, "1 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
                 *await _figures(driver, four, least, "4 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
                 *await _figures(driver, one, least, f"1 of 8 GPUs, {ROW} in a row", rounds=rows, calls=ROW),
+                *await _figures(
+                    driver, part, least, "1 MIG device made for it, rested", rounds=rested, rest=REST_SECONDS
+                ),
                 await _published(effort),
             ]
 
@@ -51,7 +59,11 @@ async def at_work() -> AsyncIterator[tuple[Node, Cluster, rpc.DRAPluginStub]]:
         node = opened.enter_context(simulated("h200-8"))
         cluster = await opened.enter_async_context(served(node.folder))
         settings = replace(
-            node.settings, kubeconfig=cluster.kubeconfig, node_name=cluster.settings["nodeName"], dra=True
+            node.settings,
+            kubeconfig=cluster.kubeconfig,
+            node_name=cluster.settings["nodeName"],
+            dra=True,
+            mig_on_demand=(CUT,),
         )
         (settings.paths.kubelet_dir / "plugins_registry").mkdir(parents=True)
         kubelet = EmbeddedKubelet(settings.paths.kubelet_dir / "device-plugins")

@@ -153,6 +153,7 @@ async def test_what_others_made_is_swept_and_what_they_use_is_kept_from_claims(
         h200.place.node.faults.start_process(SLOT, 4711, instance=made.id, compute_instance=0)
         await until(lambda: SMALL in tainted(h200) and CUT in tainted(h200))
         assert LARGE not in tainted(h200)
+        await h200.place.only_withdrawn(SLOT)
         h200.place.node.faults.stop_process(SLOT, 4711)
         await until(lambda: not tainted(h200) and not is_cut(h200))
 
