@@ -10,8 +10,7 @@ from functools import partial
 from node_agent.agent.access import access_of
 from node_agent.agent.mps import forget_gone_claims
 from node_agent.agent.supervisor import Run
-from node_agent.allocation.conflicts import held_places
-from node_agent.allocation.grants import Door
+from node_agent.allocation.conflicts import taken_places
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -163,7 +162,7 @@ def _cutting(around: Surroundings) -> Cutting:
     grants, inventory = around.ledger.grants, around.inventory
     cutter = Cutter(
         around.partitioning,
-        held=lambda: held_places(Door.CLAIM, grants.value.values()),
+        held=lambda: taken_places(grants.value.values()),
         sweeps=lambda: around.live.value.mig_sweep,
         changed=around.rescan,
         removed=around.removed,
@@ -173,7 +172,9 @@ def _cutting(around: Surroundings) -> Cutting:
     )
 
     def on_demand(gpu: Gpu) -> bool:
-        return around.pool_settings.value.on_demand(gpu)
+        """What claims cannot have is none of their business, however wide the words are that name GPUs."""
+        settings = around.pool_settings.value
+        return settings.on_demand(gpu) and gpu.uuid in settings.offered(inventory.value)
 
     return Cutting(
         step=MigStep(cutter=cutter, live=live, inventory=inventory, on_demand=on_demand),

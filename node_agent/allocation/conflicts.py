@@ -104,3 +104,9 @@ def held_places(door: Door, grants: Iterable[Grant]) -> frozenset[Place]:
     """What a door has given out, so that the other door cannot: admin access takes nothing away."""
     holds = (hold for grant in grants if grant.holder.door is door for hold in grant.holds)
     return frozenset(place for hold in holds if not hold.admin for place in hold.places)
+
+
+def taken_places(grants: Iterable[Grant]) -> frozenset[Place]:
+    """What anybody has, through whatever door."""
+    grants = tuple(grants)
+    return frozenset(place for door in Door for place in held_places(door, grants))

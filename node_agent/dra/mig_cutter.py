@@ -18,7 +18,7 @@ log = Log(__name__)
 
 
 class Cutter:
-    """Cuts GPUs on demand. ``held`` are the places that claims have, ``changed`` is told after each change.
+    """Cuts GPUs on demand. ``held`` are the places that somebody has, ``changed`` is told after each change.
 
     ``sweeps`` says whether what no claim has made may be removed; what processes run on never is. ``removed`` is told
     of each instance that is no more, by the driver's id.

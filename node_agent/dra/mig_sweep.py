@@ -5,7 +5,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
-from node_agent.allocation.conflicts import held_gpus, held_places
+from node_agent.allocation.conflicts import held_gpus, taken_places
 from node_agent.allocation.grants import Door
 from node_agent.allocation.ledger import Ledger
 from node_agent.dra.mig_cutter import Cutter, place_of, strays
@@ -39,17 +39,17 @@ class MigSweep:
         self.strays: Latest[frozenset[Place]] = Latest(frozenset())
 
     async def run(self) -> None:
-        """Sweep until cancelled; not before it is known which claims there are."""
+        """Sweep until cancelled; not before it is known who holds what."""
         async for _ in changes(self._inventory, self._ledger.unreconciled, every=self._pause):
             await self._ledger.look()
-            if Door.CLAIM not in self._ledger.unreconciled.value:
+            if not self._ledger.unreconciled.value:
                 await self.sweep()
 
     async def sweep(self) -> None:
         """Sweep each GPU that needs it."""
         inventory, grants = self._inventory.value, self._ledger.grants.value.values()
-        held, taken = held_places(Door.CLAIM, grants), held_gpus(Door.LAYOUT, grants)
-        demanded = (gpu for gpu in inventory.gpus if self._on_demand(gpu) and gpu.uuid not in taken)
+        held, being_cut = taken_places(grants), held_gpus(Door.LAYOUT, grants)
+        demanded = (gpu for gpu in inventory.gpus if self._on_demand(gpu) and gpu.uuid not in being_cut)
         gpus = [gpu for gpu in demanded if needs_sweep(gpu, inventory.instances.get(gpu.uuid, ()), held)]
         left = await asyncio.gather(*(self._swept(gpu) for gpu in gpus))
         self.strays.set(frozenset[Place]().union(*left))
@@ -61,7 +61,7 @@ class MigSweep:
         try:
             left, why = await self._cutter.sweep(gpu), "processes run there, or agent.mig.sweep is off"
         except HardwareError as error:
-            held = held_places(Door.CLAIM, self._ledger.grants.value.values())
+            held = taken_places(self._ledger.grants.value.values())
             left = frozenset(map(place_of, strays(self._inventory.value.instances.get(gpu.uuid, ()), held)))
             why = str(error)
         if left and self._troubles[gpu.uuid].should_say(f"{sorted(map(str, left))} {why}"):

@@ -170,3 +170,18 @@ async def test_an_agent_that_is_started_anew_knows_its_claims_and_sweeps_the_res
     async with serving(h200, allocatable=7):
         await h200.unprepare(claim)
         await until(lambda: not is_cut(h200))
+
+
+async def test_what_is_left_out_is_not_swept_however_wide_the_words_are(simulate: Simulate) -> None:
+    place = simulate("h200-8")
+    mig = place.node.faults.gpu(SLOT).mig
+    assert mig is not None
+    mig.set_mode(True)
+    mig.create(next(one.id for one in mig.table.profiles if one.name == "1g.18gb"), 0)
+    place.settings = replace(place.settings, mig_on_demand=("*",), exclude=(CUT,))
+    async with ApiServer() as server:
+        here = Cluster(place, server)
+        async with here.serving(7 * 26) as agent:
+            assert len(live(agent)) == 1
+            await agent.keeper.look()
+            assert len(mig.instances) == 1

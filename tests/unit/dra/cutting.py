@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
-from node_agent.allocation.conflicts import held_places
-from node_agent.allocation.grants import Door, Grant
+from node_agent.allocation.conflicts import taken_places
+from node_agent.allocation.grants import Grant
 from node_agent.cdi.edits import ContainerEdits, DeviceNode, NodeEdits, Spec
 from node_agent.dra.mig_cutter import Cutter
 from node_agent.dra.mig_step import MigStep
@@ -190,7 +190,7 @@ async def agent(
             edits = NodeEdits(common=ContainerEdits(), gpus=gpus)
             world.cutter = Cutter(
                 mortal,
-                held=lambda: held_places(Door.CLAIM, world.parts.ledger.grants.value.values()),
+                held=lambda: taken_places(world.parts.ledger.grants.value.values()),
                 sweeps=lambda: world.sweeps,
                 changed=keeper.rescan,
                 removed=lambda gpu, instance: None,

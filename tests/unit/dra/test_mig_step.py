@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.allocation.grants import State
+from node_agent.allocation.grants import Door, Grant, Hold, State
 from node_agent.dra.slices import PoolSettings
 from node_agent.errors import DeviceHeld, HardwareError, InUse, PartitionGone
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.partition import Part, Piece, Placement
-from tests.unit.allocation.support import allocated, claim
+from tests.unit.allocation.support import allocated, claim, holder, uid_of
 from tests.unit.dra.cutting import agent, forget
 
 LARGE = "gpu-0-mig-3g-71gb-4"
@@ -382,3 +382,19 @@ async def test_nothing_is_swept_on_gpus_that_claims_do_not_cut(node: SimulatedNo
         await here.keeper.look()
         await here.sweep.sweep()
         assert await here.lying() == ["1g.18gb at 5"]
+
+
+async def test_what_a_pod_has_by_its_limit_is_nobody_elses_to_sweep(node: SimulatedNode, tmp_path: Path) -> None:
+    """Of a GPU that was not the claims' to cut when the pod got its partition."""
+    async with agent(tmp_path, node) as here:
+        place = Part(profile="1g.18gb", placement=Placement(start=5, length=1))
+        await here.provider.partitioning.set_mode(here.gpu().uuid, True)
+        await here.provider.partitioning.create(here.gpu().uuid, piece("1g.18gb", 5, 1))
+        hold = Hold(device="MIG-1", gpus=(here.gpu().uuid,), part=place)
+        await here.parts.ledger.reserve(Grant(holder=holder("pod", Door.LIMIT), holds=(hold,)))
+        await here.keeper.look()
+        await here.sweep.sweep()
+        assert await here.lying() == ["1g.18gb at 5"]
+        await here.parts.ledger.release(uid_of("pod"))
+        await here.sweep.sweep()
+        assert (await here.lying(), here.mig_is_on()) == ([], False)
