@@ -64,7 +64,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     relabel(cluster, "all-balanced")
     publishes(cluster, **{"gpu": 1, "1g.18gb": 14, "2g.35gb": 7, "3g.71gb": 7})
     assert state(cluster) == "pending"
-    wait_until("an Event says for whom", lambda: waits_for(cluster, "pod default/whole"), timeout=20)
+    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "pod default/whole"), timeout=20)
     cluster.api.create(claim("large", selectors=of_profile("3g.71gb"), deviceClassName=MIG))
     cluster.api.create(pod_with("large", "large"))
     cluster.pods.wait("large", timeout=60)
@@ -75,7 +75,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     # A wish in the middle of another: the last one holds, and the partition that a pod has stays.
     relabel(cluster, "all-1g.18gb")
     relabel(cluster, "all-2g.35gb")
-    wait_until("an Event says for whom", lambda: waits_for(cluster, "3g.71gb"), timeout=20)
+    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "3g.71gb"), timeout=20)
     publishes(cluster, **{"2g.35gb": 22, "3g.71gb": 1, "1g.18gb": 2})
     wait_until("what is to go is given to nobody", lambda: all(map(tainted, small(cluster))), timeout=10)
     assert state(cluster) == "pending"
@@ -88,7 +88,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     # What is not there changes nothing and is said; without the label nothing is said any more.
     relabel(cluster, "all-9g.1gb")
     says(cluster, "failed")
-    assert any("no MIG layout is named 'all-9g.1gb'" in one["note"] for one in events(cluster, "GPULayoutFailed"))
+    wait_until("an Event names the mistake", lambda: tells(cluster, "GPULayoutFailed", "'all-9g.1gb'"), timeout=20)
     publishes(cluster, **{"2g.35gb": 24})
     relabel(cluster, "all-disabled")
     says(cluster, "success")
@@ -106,10 +106,6 @@ def tainted(device: Object) -> bool:
     return any(taint["effect"] == "NoSchedule" for taint in device.get("taints") or ())
 
 
-def events(node: RealNode, reason: str) -> list[Object]:
-    found = node.api.list("Event")
-    return [{"note": one.get("note") or one.get("message", "")} for one in found if one.get("reason") == reason]
-
-
-def waits_for(node: RealNode, holder: str) -> bool:
-    return any(holder in one["note"] for one in events(node, "GPULayoutWaits"))
+def tells(node: RealNode, reason: str, words: str) -> bool:
+    """Whether an Event of the node has this reason, and these words."""
+    return any(one.startswith(reason) and words in one for one in node.pods.events(node.name, kind="Node"))
