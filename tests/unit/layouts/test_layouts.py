@@ -32,6 +32,8 @@ MIXED = layouts(
 )
 
 BALANCED = ["2g.35gb at 0", "1g.18gb at 2", "1g.18gb at 3", "3g.71gb at 4"]
+QUARTERS = [f"1g.6gb at {start}" for start in range(4)]
+A30_BALANCED = ["2g.12gb at 0", "1g.6gb at 2", "1g.6gb at 3"]
 SMALL = [f"1g.18gb at {start}" for start in range(7)]
 
 
@@ -53,23 +55,23 @@ async def test_a_layout_of_a_file_is_made_on_the_gpus_that_it_names(tmp_path: Pa
 
 
 async def test_the_usual_layouts_need_no_file_and_follow_each_other(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
-        async with world(node, tmp_path, order("all-1g.18gb")) as here:
-            await here.done("all-1g.18gb")
-            assert here.lying(7) == SMALL
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path, order("all-1g.6gb")) as here:
+            await here.done("all-1g.6gb")
+            assert here.lying(1) == QUARTERS
             here.order.set(order("all-balanced"))
             await here.done("all-balanced")
-            assert here.lying(7) == BALANCED
+            assert here.lying(1) == A30_BALANCED
             here.order.set(order("all-disabled"))
             await here.done("all-disabled")
-            assert [here.lying(index) for index in range(8)] == [None] * 8
+            assert [here.lying(index) for index in range(2)] == [None] * 2
 
 
 async def test_an_unknown_layout_changes_nothing_and_names_those_that_there_are(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
-        async with world(node, tmp_path, order("all-1g.19gb")) as here:
-            state = await here.done("all-1g.19gb", Phase.FAILED)
-            assert state.trouble.startswith("no MIG layout is named 'all-1g.19gb'; there is all-1g.18gb")
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path, order("all-1g.7gb")) as here:
+            state = await here.done("all-1g.7gb", Phase.FAILED)
+            assert state.trouble.startswith("no MIG layout is named 'all-1g.7gb'; there is all-1g.6gb")
             assert here.lying(0) is None
 
 
@@ -85,7 +87,7 @@ async def test_a_gpu_that_cannot_be_cut_so_fails_alone(tmp_path: Path) -> None:
 
 
 async def test_what_claims_cut_is_left_to_them(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
+    with simulated("a30-2") as node:
         async with world(node, tmp_path, order("all-enabled", leaves=("0",))) as here:
             await here.done("all-enabled")
             assert here.lying(0) is None
@@ -102,16 +104,16 @@ async def test_nothing_is_changed_where_nothing_is_asked_for(tmp_path: Path) -> 
 
 
 async def test_what_is_made_by_hand_gives_way_to_the_layout(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
-        async with world(node, tmp_path, order("all-1g.18gb")) as here:
-            await here.done("all-1g.18gb")
-            mig = node.faults.gpu(3).mig
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path, order("all-1g.6gb")) as here:
+            await here.done("all-1g.6gb")
+            mig = node.faults.gpu(1).mig
             assert mig is not None
             for instance in list(mig.instances.values())[:2]:
                 instance.compute.clear()
                 mig.destroy(instance)
             async with asyncio.timeout(5):
-                while here.lying(3) != SMALL:
+                while here.lying(1) != QUARTERS:
                     await asyncio.sleep(0.02)
 
 
@@ -119,41 +121,41 @@ async def test_what_is_made_by_hand_gives_way_to_the_layout(tmp_path: Path) -> N
 
 
 async def test_what_is_held_is_waited_for_and_named_and_the_others_go_on(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
-        async with world(node, tmp_path, order("all-3g.71gb")) as here:
-            await here.done("all-3g.71gb")
-            holder = await here.give(0, here.part(0, 4))
-            here.order.set(order("all-1g.18gb"))
-            await here.done("all-1g.18gb", Phase.PENDING)
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path, order("all-2g.12gb")) as here:
+            await here.done("all-2g.12gb")
+            holder = await here.give(0, here.part(0, 2))
+            here.order.set(order("all-1g.6gb"))
+            await here.done("all-1g.6gb", Phase.PENDING)
             async with asyncio.timeout(5):
-                while here.lying(7) != SMALL:
+                while here.lying(1) != QUARTERS:
                     await asyncio.sleep(0.02)
-            await here.done("all-1g.18gb", Phase.PENDING)
-            assert here.lying(0) == ["3g.71gb at 0", "3g.71gb at 4"]
+            await here.done("all-1g.6gb", Phase.PENDING)
+            assert here.lying(0) == ["2g.12gb at 0", "2g.12gb at 2"]
             await here.until(
                 lambda state: (
                     state is not None
                     and list(state.reasons)
-                    == [f"{here.gpus[0].name}: waits: 3g.71gb at 4 is held by claim team/job (uid-0-3g.71gb at 4)"]
+                    == [f"{here.gpus[0].name}: waits: 2g.12gb at 2 is held by claim team/job (uid-0-2g.12gb at 2)"]
                 )
             )
             await here.ledger.release(holder.id)
-            await here.done("all-1g.18gb")
-            assert here.lying(0) == SMALL
+            await here.done("all-1g.6gb")
+            assert here.lying(0) == QUARTERS
 
 
 async def test_what_is_to_go_is_given_to_nobody_while_the_rest_is_waited_for(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
-        async with world(node, tmp_path, order("all-3g.71gb")) as here:
-            await here.done("all-3g.71gb")
-            await here.give(0, here.part(0, 4))
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path, order("all-2g.12gb")) as here:
+            await here.done("all-2g.12gb")
+            await here.give(0, here.part(0, 2))
             idle = here.part(0, 0)
-            here.order.set(order("all-1g.18gb"))
+            here.order.set(order("all-1g.6gb"))
             await here.until(lambda state: state is not None and len(list(state.reasons)) == 1)
-            with pytest.raises(DeviceHeld, match=r"held by layout all-1g\.18gb"):
+            with pytest.raises(DeviceHeld, match=r"held by layout all-1g\.6gb"):
                 await here.give(0, idle)
-            here.order.set(order("all-3g.71gb"))
-            await here.done("all-3g.71gb")
+            here.order.set(order("all-2g.12gb"))
+            await here.done("all-2g.12gb")
             await here.give(0, idle)
 
 
@@ -195,22 +197,23 @@ async def test_processes_that_nobody_gave_the_gpu_to_are_waited_for_too(tmp_path
 
 
 async def test_refused_where_a_gpu_is_in_use_no_gpu_is_touched_until_it_is_free(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
+    with simulated("a30-2") as node:
         async with world(node, tmp_path) as here:
+            before = [here.lying(index) for index in range(2)]
             holder = await here.give(0, door=Door.LIMIT)
-            here.order.set(order("all-1g.18gb", refuse=True))
-            state = await here.done("all-1g.18gb", Phase.FAILED)
-            await here.until(lambda state: state is not None and len(state.gpus) == 8)
-            state = await here.done("all-1g.18gb", Phase.FAILED)
+            here.order.set(order("all-1g.6gb", refuse=True))
+            state = await here.done("all-1g.6gb", Phase.FAILED)
+            await here.until(lambda state: state is not None and len(state.gpus) == 2)
+            state = await here.done("all-1g.6gb", Phase.FAILED)
             assert f"{here.gpus[0].name}: the whole GPU is held by limit team/job (uid-0-None)" in list(state.reasons)
-            assert [here.lying(index) for index in range(8)] == [None] * 8
+            assert [here.lying(index) for index in range(2)] == before
             await here.ledger.release(holder.id)
-            await here.done("all-1g.18gb")
-            assert here.lying(0) == SMALL
+            await here.done("all-1g.6gb")
+            assert here.lying(0) == QUARTERS
 
 
 async def test_nobody_is_given_a_gpu_in_the_middle_of_a_change(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
+    with simulated("a30-2") as node:
         async with world(node, tmp_path) as here:
             refused = 0
 
@@ -224,14 +227,14 @@ async def test_nobody_is_given_a_gpu_in_the_middle_of_a_change(tmp_path: Path) -
                     except DeviceHeld:
                         refused += 1
                         mode = here.inventory.by_uuid[gpu].partition_mode
-                        if mode is PartitionMode.ENABLED and len(here.inventory.instances.get(gpu, ())) == 7:
+                        if mode is PartitionMode.ENABLED and len(here.inventory.instances.get(gpu, ())) == 4:
                             return
                     else:
                         assert here.lying(0) is None, "given out while it was being cut"
                         await here.ledger.release(holder.id)
                     await asyncio.sleep(0)
 
-            here.order.set(order("all-1g.18gb"))
+            here.order.set(order("all-1g.6gb"))
             async with asyncio.timeout(20):
                 await grab()
             assert refused
@@ -302,12 +305,12 @@ async def test_a_step_that_fails_leads_back_to_what_was_there_and_is_tried_again
 
 
 async def test_a_mode_that_fails_is_said_and_nothing_is_left_held(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
+    with simulated("a30-2") as node:
         async with world(node, tmp_path) as here:
             node.faults.fail("nvmlDeviceSetMigMode", code="NO_PERMISSION")
             here.order.set(order("all-enabled"))
             state = await here.done("all-enabled", Phase.FAILED)
-            await here.until(lambda state: state is not None and len(state.gpus) == 8)
+            await here.until(lambda state: state is not None and len(state.gpus) == 2)
             state = await here.done("all-enabled", Phase.FAILED)
             assert all("cannot turn MIG on: " in reason for reason in state.reasons)
             await here.give(0)
@@ -317,21 +320,21 @@ async def test_a_mode_that_fails_is_said_and_nothing_is_left_held(tmp_path: Path
 
 
 async def test_another_who_cuts_the_gpus_goes_first(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
+    with simulated("a30-2") as node:
         async with world(node, tmp_path) as here:
             here.owner.append("NVIDIA's MIG manager runs here")
-            here.order.set(order("all-1g.18gb"))
-            state = await here.done("all-1g.18gb", Phase.PENDING)
+            here.order.set(order("all-1g.6gb"))
+            state = await here.done("all-1g.6gb", Phase.PENDING)
             assert (state.owner, here.lying(0)) == ("NVIDIA's MIG manager runs here", None)
             here.owner.clear()
-            await here.done("all-1g.18gb")
+            await here.done("all-1g.6gb")
 
 
 async def test_the_last_of_several_wishes_wins(tmp_path: Path) -> None:
-    with simulated("h200-8") as node:
+    with simulated("a30-2") as node:
         async with world(node, tmp_path) as here:
-            for name in ("all-1g.18gb", "all-3g.71gb", "all-balanced", "all-7g.141gb") * 3:
+            for name in ("all-1g.6gb", "all-2g.12gb", "all-balanced", "all-4g.24gb") * 3:
                 here.order.set(order(name))
                 await asyncio.sleep(0.02)
-            await here.done("all-7g.141gb")
-            assert [here.lying(index) for index in range(8)] == [["7g.141gb at 0"]] * 8
+            await here.done("all-4g.24gb")
+            assert [here.lying(index) for index in range(2)] == [["4g.24gb at 0"]] * 2
