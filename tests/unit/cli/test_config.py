@@ -25,7 +25,7 @@ agent:
 """
 NOT_SERVED = """
 version: v1
-flags: {migStrategy: single}
+flags: {migStrategy: single, gdsEnabled: true}
 """
 
 
@@ -57,7 +57,7 @@ def test_what_is_valid_and_not_served_yet_is_noted_and_does_no_harm(run: Run, wr
     outcome = run("config", "check", written)
     assert outcome.code == 0
     (note,) = [line for line in outcome.lines if line.startswith("note: ")]
-    assert "flags.migStrategy" in note
+    assert "flags.gdsEnabled" in note
 
 
 @pytest.mark.parametrize(("text", "code"), [(GOOD, 0), (BAD, 1)])
@@ -119,7 +119,7 @@ def test_brackets_in_a_value_are_shown(run: Run, written: Path) -> None:
 
 def test_what_is_not_served_yet_is_noted(run: Run, written: Path) -> None:
     written.write_text(NOT_SERVED)
-    assert [line for line in run("config", "show", "--config", written).lines if line.startswith("note: flags.mig")]
+    assert [line for line in run("config", "show", "--config", written).lines if line.startswith("note: flags.gds")]
 
 
 def test_a_bad_file_is_refused_with_its_mistakes(run: Run, written: Path) -> None:
