@@ -24,7 +24,7 @@ from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
 from node_agent.kit.tasks import running
 from node_agent.model.partition import DeviceUuid
-from node_agent.sharing.mps import place, processes
+from node_agent.sharing.mps import cgroups, place, processes
 from node_agent.sharing.mps.control import PID_FILE, Control
 from node_agent.sharing.mps.plan import (
     Folders,
@@ -231,6 +231,7 @@ class Daemon:
         await control.start(multi_user=record.multi_user, shm=folders.shm)
         process = await self._started(folders)
         await self._record(partial(replace, process=process))
+        await self._blocking("take an MPS daemon out of the agent's cgroup", partial(cgroups.leave, process.pid))
         log.info("MPS daemon started", daemon=self.key, devices=record.devices, pid=process.pid)
 
     async def _started(self, folders: Folders) -> Process:
