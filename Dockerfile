@@ -1,22 +1,30 @@
-# The agent's image. Debian's own Python runs it; the dependencies come from the lock with their hashes.
+# The agent's image. Debian's own Python runs it; whatever is installed comes from the lock, with its hashes.
 FROM debian:bookworm-slim AS build
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 COPY tools/bootstrap.txt tools/bootstrap.txt
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir --require-hashes --requirement tools/bootstrap.txt
-COPY pyproject.toml uv.lock README.md LICENSE ./
-RUN UV_PROJECT_ENVIRONMENT=/opt/node-agent /opt/uv/bin/uv sync --locked --no-dev --no-install-project --python /usr/bin/python3 --no-cache
+RUN python3 -m venv /opt/tools \
+ && /opt/tools/bin/pip install --require-hashes --requirement tools/bootstrap.txt
+COPY pyproject.toml uv.lock ./
+RUN /opt/tools/bin/uv export --quiet --locked --only-group build --no-emit-project --output-file build.txt \
+ && /opt/tools/bin/uv export --quiet --locked --no-dev --no-emit-project --output-file run.txt \
+ && /opt/tools/bin/pip install --require-hashes --requirement build.txt \
+ && python3 -m venv --without-pip /opt/node-agent \
+ && /opt/tools/bin/pip --python /opt/node-agent/bin/python install --require-hashes --only-binary :all: --requirement run.txt
+COPY README.md LICENSE ./
 COPY node_agent node_agent
-RUN UV_PROJECT_ENVIRONMENT=/opt/node-agent /opt/uv/bin/uv sync --locked --no-dev --no-editable --python /usr/bin/python3 --no-cache --compile-bytecode
+RUN /opt/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp . \
+ && /opt/tools/bin/pip --python /opt/node-agent/bin/python install --no-deps --no-index /tmp/*.whl
 
 FROM debian:bookworm-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 \
- && rm -rf /var/lib/apt/lists/*
+ && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/*
 COPY --from=build /opt/node-agent /opt/node-agent
-ENV PATH=/opt/node-agent/bin:$PATH PYTHONUNBUFFERED=1
+ENV PATH=/opt/node-agent/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 LABEL org.opencontainers.image.title="gpu-node-agent" \
       org.opencontainers.image.description="One node agent for GPUs on Kubernetes" \
       org.opencontainers.image.licenses="Apache-2.0"

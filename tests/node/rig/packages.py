@@ -5,6 +5,7 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 from tests.node.rig.command import run
@@ -25,12 +26,12 @@ PACKAGES = {
 GO_FOLDERS = ("/usr/local/go/bin", "/usr/lib/go/bin")
 
 
-def absent() -> list[str]:
+def absent(wanted: Mapping[str, str] = PACKAGES) -> list[str]:
     """The packages of which no program is found."""
-    return [package for program, package in PACKAGES.items() if shutil.which(program) is None]
+    return [package for program, package in wanted.items() if shutil.which(program) is None]
 
 
-def ensure() -> None:
+def ensure(wanted: Mapping[str, str] = PACKAGES) -> None:
     """Install the packages that are absent; a RigError says what is missing where that is not possible."""
     if os.geteuid() != 0:
         raise RigError("the rig makes namespaces, mounts and cgroups: run the node tests as root")
@@ -38,9 +39,9 @@ def ensure() -> None:
         raise RigError(
             f"no `go` on PATH: install Go 1.26 or newer, or add its folder ({' or '.join(GO_FOLDERS)}) to PATH"
         )
-    if missing := absent():
+    if missing := absent(wanted):
         _install(missing)
-    if missing := absent():
+    if missing := absent(wanted):
         raise RigError(f"still missing after they were installed: {' '.join(missing)}")
 
 

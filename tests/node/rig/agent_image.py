@@ -1,0 +1,68 @@
+"""The agent's image, built from the Dockerfile as it is: without a registry, and without an engine that runs.
+
+``buildah`` works in a chroot. The Dockerfile's public base is made from Debian's packages, and so is its stand-in here.
+What was built stays in the cache, layer by layer, so that only what has changed is built again.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.node.rig import binaries, packages
+from tests.node.rig.command import run
+
+NAME = "docker.io/library/gpu-node-agent:0.1.0"
+"""What the shipped manifest calls the image, in full."""
+
+PROJECT = Path(__file__).resolve().parents[3]
+RELEASE = "bookworm"
+BASE = f"docker.io/library/debian:{RELEASE}-slim"
+CACHE = binaries.CACHE.parent / "image"
+PACKAGES = {"buildah": "buildah", "debootstrap": "debootstrap"}
+ENVIRONMENT = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay"}
+
+
+def write_archive(archive: Path) -> None:
+    """Build what the cache lacks, and write the image as an archive that ``ctr images import`` takes."""
+    packages.ensure(PACKAGES)
+    with _locked(), tempfile.TemporaryDirectory() as folder:
+        if BASE not in _buildah("images", "--format={{.Name}}:{{.Tag}}").split():
+            _make_base(Path(folder) / "base")
+        _buildah("build", "--layers", "--pull-never", *_trust(Path(folder)), f"--tag={NAME}", str(PROJECT))
+        _buildah("push", "--disable-compression", NAME, f"oci-archive:{archive}:{NAME}")
+
+
+def _make_base(root: Path) -> None:
+    run(["debootstrap", "--variant=minbase", RELEASE, str(root)], timeout=900)
+    for left in ("var/cache/apt", "var/lib/apt/lists"):
+        shutil.rmtree(root / left)
+    container = _buildah("from", "scratch").strip()
+    _buildah("copy", container, str(root), "/")
+    _buildah("commit", "--rm", container, BASE)
+
+
+def _trust(folder: Path) -> list[str]:
+    """Where the host's pip trusts an authority of its own, so does the one in the build."""
+    authorities = os.environ.get("PIP_CERT")
+    if authorities is None:
+        return []
+    config = folder / "pip.conf"
+    config.write_text("[global]\ncert = /run/authorities.pem\n")
+    return [f"--volume={authorities}:/run/authorities.pem:ro", f"--volume={config}:/etc/pip.conf:ro"]
+
+
+def _buildah(*arguments: str) -> str:
+    places = [f"--root={CACHE / 'storage'}", f"--runroot={CACHE / 'run'}"]
+    return run(["buildah", *places, *arguments], timeout=900, environment=ENVIRONMENT)
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
