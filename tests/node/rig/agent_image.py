@@ -28,8 +28,8 @@ ENVIRONMENT = {"BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "overlay"}
 
 def write_archive(archive: Path) -> None:
     """Build what the cache lacks, and write the image as an archive that ``ctr images import`` takes."""
-    packages.ensure(PACKAGES)
     with _locked(), tempfile.TemporaryDirectory() as folder:
+        packages.ensure(PACKAGES)
         if BASE not in _buildah("images", "--format={{.Name}}:{{.Tag}}").split():
             _make_base(Path(folder) / "base")
         _buildah("build", "--layers", "--pull-never", *_trust(Path(folder)), f"--tag={NAME}", str(PROJECT))
