@@ -159,10 +159,15 @@ class Cutting:
 
 
 def _cutting(around: Surroundings) -> Cutting:
-    grants, inventory = around.ledger.grants, around.inventory
+    ledger, inventory = around.ledger, around.inventory
+
+    async def held() -> frozenset[Place]:
+        await ledger.look()
+        return taken_places(ledger.grants.value.values())
+
     cutter = Cutter(
         around.partitioning,
-        held=lambda: taken_places(grants.value.values()),
+        held=held,
         sweeps=lambda: around.live.value.mig_sweep,
         changed=around.rescan,
         removed=around.removed,

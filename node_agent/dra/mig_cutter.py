@@ -6,7 +6,7 @@ piece turns it on and the last one off again. All that is done to one GPU is don
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 
 from node_agent.errors import DeviceHeld, HardwareError, InUse, NotSupported
 from node_agent.hardware.provider import Partitioning
@@ -28,7 +28,7 @@ class Cutter:
         self,
         partitioning: Partitioning,
         *,
-        held: Callable[[], Collection[Place]],
+        held: Callable[[], Awaitable[Collection[Place]]],
         sweeps: Callable[[], bool],
         changed: Callable[[], object],
         removed: Callable[[GpuUuid, int], object],
@@ -90,7 +90,7 @@ class Cutter:
         async with self._turns[gpu.uuid]:
             lying = await self._partitioning.instances(gpu.uuid)
             left = await self._swept(gpu, lying)
-            if len(strays(lying, self._held())) == len(lying) and not left:
+            if not left and len(strays(lying, await self._held())) == len(lying):
                 await self._rest(gpu)
             return frozenset(map(place_of, left))
 
@@ -110,7 +110,8 @@ class Cutter:
     async def _swept(self, gpu: Gpu, lying: Sequence[Instance]) -> list[Instance]:
         """What stays, after as much was removed as may be, of what no claim has made."""
         left = []
-        for one in strays(lying, self._held()):
+        # Asked for after the GPU was: whoever has made something since has held it before that.
+        for one in strays(lying, await self._held()):
             # What is half made is of no use to anybody.
             if one.partitions and (one.busy or not self._sweeps()):
                 left.append(one)
@@ -131,7 +132,7 @@ class Cutter:
 
     async def _rest(self, gpu: Gpu, but: Place | None = None) -> None:
         """Make a GPU whole again of which nothing is left, unless a claim is about to have a piece of it."""
-        awaited = [one for one in self._held() if one.gpu == gpu.uuid and one.part is not None and one != but]
+        awaited = [one for one in await self._held() if one.gpu == gpu.uuid and one.part is not None and one != but]
         if awaited or not gpu.resetless or not (gpu.partitioned or gpu.uuid in self._cut):
             return
         try:
@@ -166,7 +167,7 @@ def place_of(one: Instance) -> Place:
 
 
 def _is(one: Instance, part: Part | None) -> bool:
-    return part is not None and (one.profile, one.placement) == (part.profile, part.placement)
+    return part is not None and (one.profile, one.placement) == part.instance
 
 
 def _said(instances: Iterable[Instance]) -> str:

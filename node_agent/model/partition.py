@@ -103,14 +103,14 @@ class Part:
         """Whether the two cannot be there at once: they need one slice, or cut it in two ways."""
         if not self.placement.overlaps(other.placement):
             return False
-        if self.computes is None or other.computes is None or self._instance != other._instance:
+        if self.computes is None or other.computes is None or self.instance != other.instance:
             return True
         (start, count), (other_start, other_count) = self.computes, other.computes
         return start < other_start + other_count and other_start < start + count
 
     @property
-    def _instance(self) -> tuple[str, Placement]:
-        """The GPU instance that it is in."""
+    def instance(self) -> tuple[str, Placement]:
+        """The GPU instance that it is in, by its profile and placement."""
         return re.sub(r"^\d+c\.", "", self.profile), self.placement
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ from node_agent.kit.tasks import running
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu, GpuUuid, PartitionMode
 from node_agent.model.inventory import Inventory
-from node_agent.model.partition import Instance, Partition, PartitionProfile, Piece
+from node_agent.model.partition import Instance, Partition, PartitionProfile, Piece, Place
 from tests.unit.allocation import support
 from tests.unit.allocation.support import BOOT, claim
 
@@ -188,9 +188,14 @@ async def agent(
                 for gpu in world.inventory.gpus
             }
             edits = NodeEdits(common=ContainerEdits(), gpus=gpus)
+
+            async def held() -> frozenset[Place]:
+                await world.parts.ledger.look()
+                return taken_places(world.parts.ledger.grants.value.values())
+
             world.cutter = Cutter(
                 mortal,
-                held=lambda: taken_places(world.parts.ledger.grants.value.values()),
+                held=held,
                 sweeps=lambda: world.sweeps,
                 changed=keeper.rescan,
                 removed=lambda gpu, instance: None,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from node_agent.allocation.grants import Door, Grant, Hold, State
 from node_agent.dra.slices import PoolSettings
 from node_agent.errors import DeviceHeld, HardwareError, InUse, PartitionGone
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
+from node_agent.kit.tasks import running
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.partition import Part, Piece, Placement
 from tests.unit.allocation.support import allocated, claim, holder, uid_of
@@ -398,3 +400,32 @@ async def test_what_a_pod_has_by_its_limit_is_nobody_elses_to_sweep(node: Simula
         await here.parts.ledger.release(uid_of("pod"))
         await here.sweep.sweep()
         assert (await here.lying(), here.mig_is_on()) == ([], False)
+
+
+async def test_what_a_pod_has_of_a_divided_instance_keeps_all_of_it(node: SimulatedNode, tmp_path: Path) -> None:
+    async with agent(tmp_path, node) as here:
+        divided = Piece(profile="3g.71gb", placement=Placement(start=4, length=4), computes=(2, 1))
+        await here.provider.partitioning.set_mode(here.gpu().uuid, True)
+        made = await here.provider.partitioning.create(here.gpu().uuid, divided)
+        (*_, one) = made.partitions
+        hold = Hold(device=one.uuid, gpus=(here.gpu().uuid,), part=one.part)
+        await here.parts.ledger.reserve(Grant(holder=holder("pod", Door.LIMIT), holds=(hold,)))
+        await here.keeper.look()
+        await here.sweep.sweep()
+        assert await here.instances() == (made,)
+        await here.parts.ledger.release(uid_of("pod"))
+        await here.sweep.sweep()
+        assert await here.lying() == []
+
+
+async def test_what_another_agent_has_just_made_is_not_swept_by_one_that_has_not_heard_of_it(
+    node: SimulatedNode, tmp_path: Path
+) -> None:
+    """As in a rolling update: what it has made is in the file before it is on the GPU."""
+    async with agent(tmp_path, node) as old, AsyncExitStack() as stack:
+        async with running(old.parts.ledger.run()):
+            new = await stack.enter_async_context(agent(tmp_path, node, told=False))
+        await new.prepare("a", LARGE)
+        assert not old.parts.ledger.grants.value, "it has not heard yet"
+        assert not await old.cutter.sweep(old.gpu())
+        assert await old.lying() == ["3g.71gb at 4"]

@@ -72,6 +72,7 @@ def test_a_difference_in_any_field_but_the_generation_is_a_difference() -> None:
         "instances": {GpuUuid("GPU-0"): ()},
         "unlisted": {GpuUuid("GPU-0"): "it does not tell"},
         "problem": "no driver",
+        "without_library": True,
     }
     assert {field.name for field in dataclasses.fields(Inventory)} == {"generation", *other}
     for name, value in other.items():
