@@ -70,7 +70,7 @@ def test_who_hangs_up_without_asking_is_not_answered(path: Path, capfd: pytest.C
 
 @pytest.mark.parametrize("line", [b"[1]\n", b"3\n", b"{}\n", b'{"command": "explode"}\n', b'{"command": null}\n'])
 def test_a_request_without_a_known_command_lists_them(path: Path, line: bytes) -> None:
-    assert b"; there are clear, driver, ecc, fabric, fail" in ask(path, line)
+    assert b"; there are clear, cut-gpu, driver, ecc, fabric, fail" in ask(path, line)
 
 
 def test_many_can_ask_at_once(path: Path, h200: SimulatedNode) -> None:
@@ -179,6 +179,7 @@ def test_a_server_that_says_nothing_is_no_simulated_node(tmp_path: Path) -> None
 
 REQUESTS: list[dict[str, Any]] = [
     {"command": "clear"},
+    {"command": "cut-gpu", "gpu": 0, "parts": ["1g.18gb@0"]},
     {"command": "driver", "state": "loaded", "version": "590.1"},
     {"command": "ecc", "gpu": 0, "kind": "corrected", "count": 2, "location": "sram"},
     {"command": "fabric", "gpu": 0, "state": "in-progress", "cluster": str(uuid.UUID(int=7)), "status": 999},
