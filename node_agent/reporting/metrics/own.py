@@ -14,7 +14,7 @@ from prometheus_client.openmetrics.exposition import generate_latest as as_openm
 from prometheus_client.process_collector import ProcessCollector
 
 from node_agent.allocation.grants import Grant
-from node_agent.model.gpu import Gpu
+from node_agent.model.gpu import GpuUuid
 from node_agent.reporting.metrics.devices import Device, device_labels
 from node_agent.reporting.metrics.families import Number
 from node_agent.reporting.metrics.sources import Sources
@@ -50,11 +50,12 @@ class Own:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class View:
-    """All that is known at one scrape."""
+    """All that is known at one scrape; ``gpus`` are those that are here and those that are gone, with their index."""
 
     sources: Sources
     status: Status
     devices: tuple[Device, ...]
+    gpus: Mapping[GpuUuid, str]
 
 
 class OwnMetrics:
@@ -65,6 +66,7 @@ class OwnMetrics:
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
         self._view: View | None = None
+        self._gpus: Mapping[GpuUuid, str] = {}
 
     def collect(self) -> Iterator[Metric]:
         """What the library asks for."""
@@ -72,12 +74,20 @@ class OwnMetrics:
             yield from (own.metric(self._view) for own in OWN)
             yield from map(_of_instrument, INSTRUMENTS)
 
-    def text(self, view: View, *, openmetrics: bool) -> str:
-        self._view = view
+    def text(self, sources: Sources, status: Status, devices: tuple[Device, ...], *, openmetrics: bool) -> str:
+        self._gpus = _known_gpus(sources, self._gpus)
+        self._view = View(sources=sources, status=status, devices=devices, gpus=self._gpus)
         try:
             return (as_openmetrics if openmetrics else as_text)(self._registry).decode()
         finally:
             self._view = None
+
+
+def _known_gpus(sources: Sources, before: Mapping[GpuUuid, str]) -> Mapping[GpuUuid, str]:
+    """The GPUs by their index. One that is gone keeps its last: its series must not end when it is lost."""
+    here = {gpu.uuid: str(gpu.index) for gpu in sources.inventory.value.gpus}
+    gone = {gpu: before.get(gpu, "") for gpu in sources.report.value.devices if gpu not in here}
+    return {**here, **gone}
 
 
 def _of_instrument(instrument: Instrument) -> Metric:
@@ -103,34 +113,29 @@ def _counted(keys: Iterable[tuple[str, ...]]) -> Rows:
     return Counter(keys).items()
 
 
-def _gpu(gpu: Gpu) -> tuple[str, str]:
-    return str(gpu.index), gpu.uuid
-
-
 def _unhealthy(view: View) -> Rows:
-    report = view.sources.report.value
-    return [(_gpu(gpu), int(report.of(gpu.uuid).withdrawn)) for gpu in view.sources.inventory.value.gpus]
+    report, here = view.sources.report.value, view.sources.inventory.value.by_uuid
+    return [((index, gpu), int(gpu not in here or report.of(gpu).withdrawn)) for gpu, index in view.gpus.items()]
 
 
 def _causes(view: View) -> Rows:
     report = view.sources.report.value
     found = {
-        (*_gpu(gpu), cause.reason.value, cause.severity.name.lower(), "" if cause.code is None else str(cause.code))
-        for gpu in view.sources.inventory.value.gpus
-        for cause in report.of(gpu.uuid).causes
+        (index, gpu, cause.reason.value, cause.severity.name.lower(), "" if cause.code is None else str(cause.code))
+        for gpu, index in view.gpus.items()
+        for cause in report.of(gpu).causes
     }
     return [(labels, 1) for labels in sorted(found)]
 
 
 def _xids(view: View) -> Rows:
-    gpus = view.sources.inventory.value.by_uuid
     counts = view.sources.counts()
-    return [((*_gpu(gpus[gpu]), str(code)), count) for (gpu, code), count in counts.items() if gpu in gpus]
+    return [((view.gpus[gpu], gpu, str(code)), count) for (gpu, code), count in counts.items() if gpu in view.gpus]
 
 
 def _unread(view: View) -> Rows:
     failed = {
-        (*_gpu(device.gpu), name)
+        (str(device.gpu.index), device.gpu.uuid, name)
         for device in view.devices
         for name in (*device.look.readings.failed, *device.figures.failed)
     }
@@ -205,7 +210,7 @@ OWN: tuple[Own, ...] = (
     ),
     Own(
         name="node_agent_gpu_unhealthy",
-        help="Whether a GPU is out of service at this moment.",
+        help="Whether a GPU is out of service or gone at this moment.",
         labels=("gpu", "UUID"),
         rows=_unhealthy,
     ),

@@ -42,7 +42,7 @@ class Metrics:
     async def text(self, *, openmetrics: bool = False) -> str:
         """All metrics as they are now. The first after a while waits a moment for figures."""
         # Nobody who is not scraped is to pay for the library: it takes 5 MB.
-        from node_agent.reporting.metrics.own import OwnMetrics, View  # noqa: PLC0415
+        from node_agent.reporting.metrics.own import OwnMetrics  # noqa: PLC0415
 
         sources, style, self._own = self._sources, self._style(), self._own or OwnMetrics()
         looks = await sources.looks.with_figures()
@@ -56,5 +56,5 @@ class Metrics:
         )
         series = labelled(found, naming, per_share=style.per_share)
         dcgm = families(series, sources.last_xids(), sources.counts(), style.names)
-        own = self._own.text(View(sources=sources, status=status, devices=found), openmetrics=openmetrics)
+        own = self._own.text(sources, status, found, openmetrics=openmetrics)
         return text(dcgm, openmetrics=openmetrics) + own

@@ -111,6 +111,24 @@ async def test_a_gpu_out_of_service_says_so_with_its_cause(place: Place, agent: 
     assert sum(value for _, value in found["node_agent_gpu_unhealthy"]) == 1
 
 
+async def test_a_gpu_that_falls_off_the_bus_keeps_the_series_that_say_so(place: Place, agent: Agent) -> None:
+    (lost,) = [labels for labels, _ in series(of_text(await scrape(place)))[TEMPERATURE] if labels["gpu"] == "3"]
+    gpu = {"gpu": "3", "UUID": lost["UUID"]}
+    place.simulated.node.faults.lose(3, xid=True)
+    async with asyncio.timeout(10):
+        while lost["UUID"] in agent.keeper.inventory.value.by_uuid:
+            await asyncio.sleep(0.05)
+    found = await until(place, "node_agent_gpu_health_cause", {**gpu, "reason": "gpu-lost"})
+    assert [labels for labels, value in found["node_agent_gpu_unhealthy"] if value] == [gpu]
+    assert found["node_agent_xids_total"] == [({**gpu, "xid": "79"}, 1)]
+    assert lost["UUID"] not in {labels["UUID"] for labels, _ in found[TEMPERATURE]}
+    place.simulated.node.faults.restore(3)
+    await until(place, TEMPERATURE, gpu)
+    async with asyncio.timeout(10):
+        while any(value for _, value in series(of_text(await scrape(place)))["node_agent_gpu_unhealthy"]):
+            await asyncio.sleep(0.05)
+
+
 async def test_what_was_allocated_and_refused_is_timed(place: Place, agent: Agent) -> None:
     def allocations(found: Found) -> float:
         rows = found.get("node_agent_allocation_seconds_count", ())

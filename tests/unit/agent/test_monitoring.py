@@ -1,6 +1,7 @@
 """The shipped alerts and dashboard ask for what an agent tells, in expressions that Prometheus understands."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,25 @@ async def test_every_name_and_label_in_them_is_one_that_the_agent_tells(place: P
             assert selector.name in known, f"{title}: nothing is called {selector.name}"
             asked = {matcher.name for matcher in selector.matchers.matchers}
             assert asked <= known[selector.name] | TARGET, f"{title}: {selector.name} has no {asked}"
+
+
+def test_an_alert_at_the_first_of_something_sees_the_series_that_it_makes() -> None:
+    """What is counted from 1 on has not increased; an outage of Prometheus is no news either."""
+    counted = {f"{one.name}_count" for one in INSTRUMENTS} | {"node_agent_xids_total"}
+    at_the_first = [
+        (rule["alert"], name)
+        for rule in rules()
+        for name in counted
+        if re.search(rf"increase\({name}\b[^)]*\) > 0", rule["expr"])
+    ]
+    assert {alert for alert, _ in at_the_first} == {"GpuXid", "GpuAllocationsFail"}
+    expressions = {rule["alert"]: rule["expr"] for rule in rules()}
+    for alert, name in at_the_first:
+        either = promql_parser.parse(expressions[alert])
+        assert str(either.op) == "or"
+        new = either.rhs
+        assert (str(new.op), new.rhs.name, new.rhs.offset) == ("and", "node_agent_ready", new.lhs.rhs.offset)
+        assert (str(new.lhs.op), new.lhs.lhs.name, new.lhs.rhs.name) == ("unless", name, name)
 
 
 def test_every_alert_says_what_is_so_and_what_to_do() -> None:
