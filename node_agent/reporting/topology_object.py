@@ -95,7 +95,9 @@ def _memory(number: int, node: NumaNode, found: NodeResources) -> Iterator[Objec
 
 
 def _huge(kib: int) -> str:
-    return f"hugepages-{kib >> 20}Gi" if kib % (1 << 20) == 0 else f"hugepages-{kib >> 10}Mi"
+    """The resource of huge pages; arm has some of less than a MiB."""
+    unit, shift = next((unit, shift) for unit, shift in (("Gi", 20), ("Mi", 10), ("Ki", 0)) if kib % (1 << shift) == 0)
+    return f"hugepages-{kib >> shift}{unit}"
 
 
 def _size_on(number: int, blocks: Iterable[Memory], kind: str) -> int:

@@ -95,7 +95,7 @@ def test_an_alert_at_the_first_of_something_sees_the_series_that_it_makes() -> N
     assert {alert for alert, _ in at_the_first} == {"GpuXid", "GpuAllocationsFail"}
     expressions = {rule["alert"]: rule["expr"] for rule in rules()}
     for alert, name in at_the_first:
-        either = promql_parser.parse(expressions[alert])
+        either: Any = promql_parser.parse(expressions[alert])
         assert str(either.op) == "or"
         new = either.rhs
         assert (str(new.op), new.rhs.name, new.rhs.offset) == ("and", "node_agent_ready", new.lhs.rhs.offset)

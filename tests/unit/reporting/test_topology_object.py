@@ -99,11 +99,13 @@ def test_devices_without_a_node_are_in_no_zone_and_those_on_two_are_in_both() ->
 
 
 def test_huge_pages_are_named_by_their_size() -> None:
-    node = NumaNode(cpus=frozenset([0]), huge_pages={2048: GIB, 1048576: 4 * GIB})
+    node = NumaNode(cpus=frozenset([0]), huge_pages={2048: GIB, 1048576: 4 * GIB, 64: GIB, 32768: GIB})
     held = Amounts(memory=(Memory(kind="hugepages-1Gi", size=GIB, nodes=frozenset([0])),))
     found = zones(replace(NOTHING, held=held), nodes={0: node})["node-0"]
     assert found["hugepages-2Mi"] == (str(GIB), str(GIB), str(GIB))
     assert found["hugepages-1Gi"] == (str(4 * GIB), str(4 * GIB), str(3 * GIB))
+    # As arm has them.
+    assert {"hugepages-64Ki", "hugepages-32Mi"} <= found.keys()
 
 
 def test_nodes_that_no_scheduler_reads_and_nodes_of_gpu_memory_alone() -> None:
