@@ -179,7 +179,8 @@ async def test_prepared_again_it_is_the_same_even_if_it_would_be_decided_differe
         again = await here.prepare(wanted)
         assert again.holds == first.holds
         assert again.steps == first.steps
-        assert node.pids(0) == pids
+        # A program that just talks to the daemon may be counted, too.
+        assert pids <= node.pids(0)
         await here.unprepare(wanted)
 
 
