@@ -61,17 +61,26 @@ def rights_of(settings: Settings) -> Iterator[Right]:
             needed_for="the NodeResourceTopology",
             group="topology.node.k8s.io",
         )
-    if settings.labels.writer == "node":
-        yield Right(resource="nodes", verbs=("patch",), needed_for="labels on the Node")
-    if settings.labels.writer == "node-feature":
+    yield from _rights_of_labels(settings)
+    if settings.node_events:
+        yield Right(resource="events", verbs=("create", "patch"), needed_for="Events", group="events.k8s.io")
+
+
+def _rights_of_labels(settings: Settings) -> Iterator[Right]:
+    """Those for the labels that are written, in any place that may be chosen for them, and for those that are read."""
+    writer, layouts = settings.labels.writer, settings.mig_layouts != "never"
+    patched = [*["labels on the Node"] * (writer in ("auto", "node")), *["the state of the MIG layout"] * layouts]
+    if patched:
+        yield Right(resource="nodes", verbs=("patch",), needed_for=" and ".join(patched))
+    if layouts:
+        yield Right(resource="nodes", verbs=("list", "watch"), needed_for="the label that names the MIG layout")
+    if writer == "node-feature" or (writer == "auto" and settings.labels.node_feature):
         yield Right(
             resource="nodefeatures",
             verbs=("list", "create", "patch", "delete"),
             needed_for="labels by NFD",
             group="nfd.k8s-sigs.io",
         )
-    if settings.node_events:
-        yield Right(resource="events", verbs=("create", "patch"), needed_for="Events", group="events.k8s.io")
 
 
 async def cluster(settings: Settings) -> AsyncIterator[Finding]:
@@ -83,7 +92,7 @@ async def cluster(settings: Settings) -> AsyncIterator[Finding]:
         if settings.dra is True:
             yield failed("cluster.access", str(error), fix=fix)
         else:
-            yield skipped("cluster.access", f"no API server is known: {error}")
+            yield skipped("cluster.access", str(error))
         return
     yield ok("cluster.access", f"the API server is {access.server}", access.source)
     async with KubeClient(access, patience=PATIENCE) as client:

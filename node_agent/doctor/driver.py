@@ -74,9 +74,10 @@ def library(place: Place) -> Iterator[Finding]:
     elif found.without_library:
         yield failed("driver.library", found.problem, place.roots.driver, fix=_LIBRARY_FIX)
     else:
-        yield failed("driver.library", found.problem, place.roots.driver, fix="see the checks of the module above")
+        yield failed("driver.library", found.problem, place.roots.driver, fix=_DRIVER_FIX)
 
 
+_DRIVER_FIX = "see the checks of the module above, and what the kernel's log (dmesg) has from NVRM"
 _LIBRARY_FIX = (
     "install the driver's libraries of the module's version; in a container mount the host's root and set"
     " flags.nvidiaDriverRoot or CONTAINER_DRIVER_ROOT, and LD_LIBRARY_PATH to the folder of libnvidia-ml.so.1"

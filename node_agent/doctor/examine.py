@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,7 @@ from node_agent.agent.build import driver_roots, inventory_once
 from node_agent.cdi.nodes import Stat
 from node_agent.config.settings import Settings
 from node_agent.doctor import cdi, cluster, driver, gpus, kubelet, machine, owners, running
-from node_agent.doctor.finding import Examination, Finding
+from node_agent.doctor.finding import Examination, Finding, skipped
 from node_agent.doctor.place import Place
 from node_agent.errors import HardwareError, KubeletError
 from node_agent.hardware.nvml.provider import NvmlProvider
@@ -24,6 +25,9 @@ from node_agent.model.inventory import Inventory
 from node_agent.reporting.status import Status
 
 Check = Callable[[Place], Iterator[Finding]]
+
+# A driver that answers at all answers sooner, also when it has to wake eight GPUs; one that hangs never does.
+DRIVER_SECONDS = 20.0
 
 _OF_DRIVER: tuple[Check, ...] = (
     driver.module,
@@ -48,7 +52,7 @@ _OF_OTHERS: tuple[Check, ...] = (
 async def examine(settings: Settings, stat: Stat, socket: Path) -> Examination:
     """Look at the node, and at the agent on ``socket`` if one runs there."""
     status, why = await asyncio.to_thread(_status, socket)
-    inventory = await inventory_once(settings)
+    inventory = await _inventory(settings)
     roots = driver_roots(settings)
     place = Place(
         settings=settings,
@@ -80,8 +84,13 @@ async def _findings(place: Place, why: str) -> AsyncIterator[Finding]:
 
 
 def _all(checks: Sequence[Check], place: Place) -> Iterator[Finding]:
+    """What each check says; one that meets a file that it may not read, or that is none, says so."""
     for check in checks:
-        yield from check(place)
+        try:
+            yield from check(place)
+        except OSError as error:
+            name = f"{check.__module__.rpartition('.')[2]}.{check.__name__.replace('_', '-')}"
+            yield skipped(name, f"it cannot be looked at: {error.strerror}", error.filename or "")
 
 
 def _status(socket: Path) -> tuple[Status | None, str]:
@@ -93,19 +102,31 @@ def _status(socket: Path) -> tuple[Status | None, str]:
         return None, f"{socket}: {error}"
 
 
+async def _inventory(settings: Settings) -> Inventory:
+    try:
+        async with asyncio.timeout(DRIVER_SECONDS):
+            return await inventory_once(settings)
+    except TimeoutError:
+        return Inventory(generation=1, problem=_HANGS.format(DRIVER_SECONDS))
+
+
+_HANGS = "the driver has not answered for {:.0f} s: it hangs"
+
+
 async def _wrongs(settings: Settings, inventory: Inventory) -> gpus.Wrongs:
     """One look at each GPU, as the health watch makes it."""
     found: dict[GpuUuid, tuple[Wrong, ...] | str] = {}
     if not inventory.gpus:
         return {}
-    async with NvmlProvider(settings.paths.sysfs_root) as provider:
-        await provider.discovery.scan()
-        for gpu in inventory.gpus:
-            try:
-                found[gpu.uuid] = wrongs_of(await provider.readings.read(gpu.uuid))
-            except HardwareError as error:
-                found[gpu.uuid] = str(error)
-    return found
+    with suppress(TimeoutError):
+        async with asyncio.timeout(DRIVER_SECONDS), NvmlProvider(settings.paths.sysfs_root) as provider:
+            await provider.discovery.scan()
+            for gpu in inventory.gpus:
+                try:
+                    found[gpu.uuid] = wrongs_of(await provider.readings.read(gpu.uuid))
+                except HardwareError as error:
+                    found[gpu.uuid] = str(error)
+    return dict.fromkeys(inventory.by_uuid, _HANGS.format(DRIVER_SECONDS)) | found
 
 
 async def _listed(place: Place) -> kubelet.Listed:

@@ -136,7 +136,7 @@ async def test_a_cluster_that_is_as_it_should_be(patient: Patient) -> None:
         put_node(server)
         found = await patient.examined(**settings(patient, server))
     said = {one.check: one for one in found.findings}
-    assert said["cluster.rights"].what == "all 14 rights that are needed are there"
+    assert said["cluster.rights"].what == "all 21 rights that are needed are there"
     checks = ("cluster.access", "cluster.node", "cluster.rights", "cluster.claims", "owners.slices", "owners.operator")
     assert {said[check].result for check in checks} == {Result.OK}
 
@@ -157,7 +157,11 @@ async def test_every_right_that_is_missing_is_named(patient: Patient) -> None:
 @pytest.mark.parametrize(
     ("flags", "verb", "resource", "needed_for"),
     [
-        ({"agent_labels_writer": "node"}, "patch", "nodes", "labels on the Node"),
+        ({"agent_labels_writer": "node", "agent_mig_layouts": "never"}, "patch", "nodes", "labels on the Node"),
+        ({"agent_labels_writer": "none"}, "patch", "nodes", "the state of the MIG layout"),
+        ({}, "patch", "nodes", "labels on the Node and the state of the MIG layout"),
+        ({}, "watch", "nodes", "the label that names the MIG layout"),
+        ({}, "create", "nodefeatures", "labels by NFD"),
         ({"agent_labels_writer": "node-feature"}, "delete", "nodefeatures", "labels by NFD"),
         ({"agent_nodeReports_topology": True}, "patch", "noderesourcetopologies", "the NodeResourceTopology"),
     ],
@@ -168,7 +172,6 @@ async def test_what_is_switched_on_needs_its_own_right(
     async with ApiServer() as server:
         put_node(server)
         server.forbid(verb, resource)
-        await patient.examined(**settings(patient, server))
         found = await patient.failure("cluster.rights", **settings(patient, server, **flags))
     assert found.what == f"may not {verb} {resource}, for {needed_for}"
 

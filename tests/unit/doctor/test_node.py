@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.cdi.names import KIND, file_name
-from node_agent.doctor import machine
+from node_agent.doctor import examine, machine
 from node_agent.doctor.finding import Result
 from node_agent.model.gpu import GpuUuid
 from tests.unit.doctor.conftest import Patient, only
@@ -209,3 +209,30 @@ async def test_an_examination_changes_nothing(patient: Patient) -> None:
     before = await asyncio.to_thread(files)
     await patient.examined()
     assert await asyncio.to_thread(files) == before
+
+
+async def test_a_driver_that_hangs_is_said_and_ends_no_examination(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine, "DRIVER_SECONDS", 0.5)
+    patient.place.simulated.node.faults.hang("nvmlDeviceGetCount_v2", 1.5)
+    found = await patient.failure("driver.library")
+    assert "it hangs" in found.what
+    assert "dmesg" in found.fix
+    assert await patient.of("machine.files")
+
+
+async def test_a_gpu_in_which_the_driver_hangs_does_not_answer(
+    patient: Patient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examine, "DRIVER_SECONDS", 1.0)
+    patient.place.simulated.node.faults.hang("nvmlDeviceGetTemperature", 2.0, gpu="gpu-5")
+    assert "gpu-5 does not answer" in (await patient.failure("gpus.health")).what
+
+
+async def test_a_file_that_cannot_be_read_costs_its_own_check_only(patient: Patient) -> None:
+    odd = patient.place.folder / "cdi" / "nvidia.yaml"
+    odd.mkdir()
+    found = only(await patient.of("cdi.kinds"), Result.SKIPPED)
+    assert (found.what, found.where) == ("it cannot be looked at: Is a directory", str(odd))
+    assert await patient.of("machine.files")
