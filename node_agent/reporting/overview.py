@@ -14,7 +14,7 @@ from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import Partition
-from node_agent.reporting.health import HEALTH_WORDS, CauseStatus, cause_status
+from node_agent.reporting.health import HEALTH_WORDS, CauseStatus, MissingStatus, cause_status, missing_gpus
 from node_agent.topology.render import link_word
 
 if TYPE_CHECKING:  # programs that only read the document need none of the agent's parts
@@ -94,10 +94,15 @@ class LinkStatus(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The whole document."""
+    """The whole document; ``missing`` are GPUs that the driver counts and that cannot be read.
+
+    ``problem`` says why there are none, where the driver cannot be asked.
+    """
 
     node: str
     gpus: tuple[GpuUse, ...] = ()
+    missing: tuple[MissingStatus, ...] = ()
+    problem: str | None = None
     holdings: tuple[HoldingStatus, ...] = ()
     links: tuple[LinkStatus, ...] = ()
 
@@ -115,6 +120,8 @@ def overview(
     return Overview(
         node=node,
         gpus=tuple(_gpu(gpu, inventory, health, looks.get(gpu.uuid), islands) for gpu in inventory.gpus),
+        missing=missing_gpus(inventory),
+        problem=inventory.problem,
         holdings=tuple(_holding(one, inventory) for one in holdings),
         links=tuple(_links(inventory)),
     )

@@ -16,6 +16,7 @@ import pytest
 
 from node_agent.cli.top import show
 from node_agent.kit.http import Request, Response, serving
+from node_agent.reporting.health import MissingStatus
 from node_agent.reporting.overview import GpuUse, HoldingStatus, Overview, PartitionUse, PodUse
 from tests.unit.cli.beside import beside
 from tests.unit.cli.conftest import Run
@@ -97,6 +98,14 @@ def test_a_node_without_gpus_and_without_pods_is_shown_too(capsys: pytest.Captur
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "this node  1970-01-01 00:01:40 UTC  0 GPUs, use not known, 0 W"
     assert lines[-1] == "nobody holds a device"
+
+
+def test_gpus_that_cannot_be_read_are_told_of(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Overview(node="n", gpus=(BUSY,), missing=(MissingStatus(index=3, reason="[lost]", uuid="GPU-3"),)), 100.0)
+    show(Overview(node="n", problem="the driver is not loaded"), 100.0)
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    assert "missing index 3 GPU-3: [lost]" in lines
+    assert "no GPU can be read the driver is not loaded" in lines
 
 
 def test_as_json_it_is_the_document(run: Run, folder: Path) -> None:

@@ -11,8 +11,9 @@ from node_agent.health.looks import Look
 from node_agent.kubelet.podresources import PodDevice
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.health import DeviceHealth, HealthReport
-from node_agent.model.inventory import Inventory
+from node_agent.model.inventory import Inventory, MissingGpu
 from node_agent.model.partition import Instance, Part, Partition, PartitionUuid, Placement
+from node_agent.reporting.health import MissingStatus
 from node_agent.reporting.holders import Holding
 from node_agent.reporting.overview import Overview, overview
 from tests.fakes import builders
@@ -98,6 +99,12 @@ def test_a_part_of_a_gpu_says_which() -> None:
     hold = Hold(device="gpu-0-mig", gpus=(uuid(0),), part=Part(profile="3g.71gb", placement=PLACE))
     (found,) = shown(cut_gpu(), holdings=(Holding(holder=holder, hold=hold),)).holdings
     assert found.part == "3g.71gb at 0"
+
+
+def test_gpus_that_cannot_be_read_are_told_of() -> None:
+    lost = MissingGpu(index=3, reason="lost")
+    assert shown(Inventory(generation=2, missing=(lost,))).missing == (MissingStatus(index=3, reason="lost"),)
+    assert shown(Inventory(generation=2, problem="not loaded")).problem == "not loaded"
 
 
 def test_it_survives_the_way_through_json() -> None:
