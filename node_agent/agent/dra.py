@@ -171,6 +171,7 @@ def _cutting(around: Surroundings) -> Cutting:
         sweeps=lambda: around.live.value.mig_sweep,
         changed=around.rescan,
         removed=around.removed,
+        locks=around.settings.paths.state_dir,
     )
     live = LivePartitions(
         inventory=inventory, edits=around.edits, partitioning=around.partitioning, edits_of=around.edits_of

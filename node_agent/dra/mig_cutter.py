@@ -1,18 +1,25 @@
 """Makes and removes partitions for claims, and clears away what no claim has made; ``mig_step`` says when.
 
 A GPU that claims cut is whole while none of them has a piece of it: where MIG is turned on without a reset, the first
-piece turns it on and the last one off again. All that is done to one GPU is done one thing after the other.
+piece turns it on and the last one off again. All that is done to one GPU is done one thing after the other, whichever
+agent of the node does it.
 """
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from node_agent.errors import DeviceHeld, HardwareError, InUse, NotSupported
 from node_agent.hardware.provider import Partitioning
+from node_agent.kit.alone import alone
 from node_agent.kit.logs import Log
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.partition import Instance, Part, Partition, Piece, Place
+
+# Another agent of the node seldom cuts the same GPU at the same time, and a pod waits for this one.
+LOOK_SECONDS = 0.05
 
 log = Log(__name__)
 
@@ -21,7 +28,7 @@ class Cutter:
     """Cuts GPUs on demand. ``held`` are the places that somebody has, ``changed`` is told after each change.
 
     ``sweeps`` says whether what no claim has made may be removed; what processes run on never is. ``removed`` is told
-    of each instance that is no more, by the driver's id.
+    of each instance that is no more, by the driver's id. ``locks`` is a folder that all agents of the node share.
     """
 
     def __init__(
@@ -32,12 +39,14 @@ class Cutter:
         sweeps: Callable[[], bool],
         changed: Callable[[], object],
         removed: Callable[[GpuUuid, int], object],
+        locks: Path,
     ) -> None:
         self._partitioning = partitioning
         self._held = held
         self._sweeps = sweeps
         self._changed = changed
         self._removed = removed
+        self._locks = locks
         self._turns: dict[GpuUuid, asyncio.Lock] = defaultdict(asyncio.Lock)
         # Those whose MIG mode is on whatever the last look at them said.
         self._cut: set[GpuUuid] = set()
@@ -52,7 +61,7 @@ class Cutter:
             HardwareError: the driver refuses.
         """
         piece = Piece(profile=part.profile, placement=part.placement)
-        async with self._turns[gpu.uuid]:
+        async with self._turn(gpu):
             lying = await self._partitioning.instances(gpu.uuid)
             made = next((one for one in lying if one.piece == piece), None)
             if made is None:
@@ -64,7 +73,7 @@ class Cutter:
 
     async def remove(self, gpu: Gpu, part: Part) -> None:
         """Remove a partition; none is fine. Raises InUse while processes run on it, HardwareError."""
-        async with self._turns[gpu.uuid]:
+        async with self._turn(gpu):
             lying = await self._partitioning.instances(gpu.uuid)
             if lying:
                 self._cut.add(gpu.uuid)
@@ -80,19 +89,25 @@ class Cutter:
         """
         if not gpu.partitioned and gpu.uuid not in self._cut:
             return
-        async with self._turns[gpu.uuid]:
+        async with self._turn(gpu):
             if left := await self._swept(gpu, await self._partitioning.instances(gpu.uuid)):
                 raise DeviceHeld(f"{gpu.name} is cut: there is {_said(left)}, which no claim has made")
-            await self._turn(gpu, on=False)
+            await self._set(gpu, on=False)
 
     async def sweep(self, gpu: Gpu) -> frozenset[Place]:
         """Remove what no claim has made, and turn MIG off where nothing is left; answers the places of what stays."""
-        async with self._turns[gpu.uuid]:
+        async with self._turn(gpu):
             lying = await self._partitioning.instances(gpu.uuid)
             left = await self._swept(gpu, lying)
             if not left and len(strays(lying, await self._held())) == len(lying):
                 await self._rest(gpu)
             return frozenset(map(place_of, left))
+
+    @asynccontextmanager
+    async def _turn(self, gpu: Gpu) -> AsyncIterator[None]:
+        # Who else has a piece of it, and what is done for that reason, have to be one.
+        async with self._turns[gpu.uuid], alone(self._locks / f"cut-{gpu.name}.lock", every=LOOK_SECONDS):
+            yield
 
     async def _make_room(self, gpu: Gpu, lying: Sequence[Instance], piece: Piece) -> None:
         left = await self._swept(gpu, lying)
@@ -105,7 +120,7 @@ class Cutter:
                 "end what runs on it, remove it with nvidia-smi mig -dci and -dgi, or set agent.mig.sweep"
             )
         if not lying:
-            await self._turn(gpu, on=True)
+            await self._set(gpu, on=True)
 
     async def _swept(self, gpu: Gpu, lying: Sequence[Instance]) -> list[Instance]:
         """What stays, after as much was removed as may be, of what no claim has made."""
@@ -136,12 +151,12 @@ class Cutter:
         if awaited or not gpu.resetless or not (gpu.partitioned or gpu.uuid in self._cut):
             return
         try:
-            await self._turn(gpu, on=False)
+            await self._set(gpu, on=False)
         except HardwareError as error:
             # Whoever needs it as a whole asks again, and so does the next sweep.
             log.warning("MIG stays on for now", gpu=gpu.name, reason=error)
 
-    async def _turn(self, gpu: Gpu, *, on: bool) -> None:
+    async def _set(self, gpu: Gpu, *, on: bool) -> None:
         way = "on" if on else "off"
         if not gpu.resetless:
             if gpu.partitioned is not on:

@@ -199,6 +199,7 @@ async def agent(
                 sweeps=lambda: world.sweeps,
                 changed=keeper.rescan,
                 removed=lambda gpu, instance: None,
+                locks=folder,
             )
             world.live = LivePartitions(
                 inventory=keeper.inventory,

@@ -11,6 +11,7 @@ from node_agent.allocation.grants import Door, Grant, Hold, State
 from node_agent.dra.slices import PoolSettings
 from node_agent.errors import DeviceHeld, HardwareError, InUse, PartitionGone
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
+from node_agent.kit.alone import alone
 from node_agent.kit.tasks import running
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.partition import Part, Piece, Placement
@@ -429,3 +430,17 @@ async def test_what_another_agent_has_just_made_is_not_swept_by_one_that_has_not
         assert not old.parts.ledger.grants.value, "it has not heard yet"
         assert not await old.cutter.sweep(old.gpu())
         assert await old.lying() == ["3g.71gb at 4"]
+
+
+async def test_while_another_agent_cuts_the_gpu_it_is_left_alone(node: SimulatedNode, tmp_path: Path) -> None:
+    """As in a rolling update: one would turn MIG off behind the last piece while the other makes the next one."""
+    async with agent(tmp_path, node) as here:
+        async with alone(tmp_path / "cut-gpu-0.lock"), asyncio.timeout(10):
+            waiting = asyncio.create_task(here.prepare("a", LARGE))
+            async for grants in here.parts.ledger.grants.watch():
+                if grants:
+                    break
+            await asyncio.sleep(0.1)
+            assert await here.lying() == []
+        await waiting
+        assert await here.lying() == ["3g.71gb at 4"]
