@@ -68,7 +68,7 @@ class FeatureFile:
 
     def _look(self) -> Stored:
         try:
-            found = {path: _read(path) for path in sorted(self._path.parent.iterdir()) if not path.name.startswith(".")}
+            found = {path: _read(path) for path in sorted(self._path.parent.iterdir()) if _is_read(path)}
         except OSError as error:
             raise LabelsNotWritten(
                 f"{self._path.parent}: {error.strerror}: it is Node Feature Discovery's folder on the host, and is to "
@@ -94,8 +94,13 @@ class FeatureFile:
             raise LabelsNotWritten(f"{self._path}: cannot be written: {error.strerror}") from error
 
 
+def _is_read(path: Path) -> bool:
+    """Whether NFD reads it; nobody would ever be done with a pipe."""
+    return not path.name.startswith(".") and path.is_file()
+
+
 def _read(path: Path) -> str:
-    with suppress(FileNotFoundError, IsADirectoryError), open(path, errors="replace") as file:
+    with suppress(FileNotFoundError), open(path, errors="replace") as file:
         return file.read(_LONGEST_FILE)
     return ""
 

@@ -1,6 +1,7 @@
 """Labels are written to the chosen place when they have changed, and those of others are left to them."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -338,6 +339,7 @@ async def test_the_labels_of_other_files_are_theirs_but_not_those_that_nfd_does_
     (tmp_path / "site").write_text("example.com/rack\n\n")
     (tmp_path / ".gfd.new").write_text(f"{PRODUCT}=x\n")
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     found = await FeatureFile(tmp_path / "gpu-node-agent").look()
     assert found == Stored(others={COUNT: f"file {tmp_path}/gfd", "example.com/rack": f"file {tmp_path}/site"})
 
