@@ -12,9 +12,10 @@ from node_agent.hardware.simulated.gpu import Process
 from node_agent.kit.http_client import get
 from tests.fakes.scraped import Found, of_openmetrics, of_text, series
 from tests.unit.agent.conftest import Place
+from tests.unit.reporting.metrics.test_dcgm import DEFAULT
 
 RESOURCE = "nvidia.com/gpu"
-TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
+TEMPERATURE, XIDS = "DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_XID_ERRORS"
 
 # What dashboard 12239, the most used one, asks for.
 DASHBOARD = {
@@ -60,6 +61,13 @@ async def test_every_query_of_the_usual_dashboard_has_one_series_for_each_gpu_in
         assert all(labels["Hostname"] == labels["hostname"] == "node-a" for labels, _ in found[name])
 
 
+async def test_every_default_family_of_dcgm_exporter_has_one_series_for_each_gpu(place: Place, agent: Agent) -> None:
+    await until(place, "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", {"gpu": "7"})
+    found = await until(place, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", {"gpu": "7"})
+    # Xids are told of from a GPU's first on.
+    assert {name: len(found.get(name, ())) for name in DEFAULT} == {**dict.fromkeys(DEFAULT, 8), XIDS: 0}
+
+
 async def test_a_pods_series_appear_with_its_name_and_go_with_it(place: Place, agent: Agent) -> None:
     ids, _ = await place.kubelet.admit("train", RESOURCE, 1)
     await agent.limits.held()
@@ -100,7 +108,7 @@ async def test_two_equal_xids_count_as_two_and_the_gpu_is_unhealthy_only_as_long
         found = series(of_text(await scrape(place)))
         assert [value for _, value in found["node_agent_xids_total"]] == [count]
         assert [value for _, value in found["DCGM_EXP_XID_ERRORS_TOTAL"]] == [count]
-        assert [(labels["err_code"], value) for labels, value in found["DCGM_FI_DEV_XID_ERRORS"]] == [("31", 31)]
+        assert [(labels["err_code"], value) for labels, value in found[XIDS]] == [("31", 31)]
     # An application's own fault: nothing is out of service.
     assert {value for _, value in found["node_agent_gpu_unhealthy"]} == {0}
 
