@@ -10,7 +10,7 @@ from functools import partial
 from node_agent.agent.agent import Agent
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.health import health_services, remembering_board
-from node_agent.agent.layouts import LayoutNews, layout_services, node_layouts
+from node_agent.agent.layouts import LayoutNews, NodeLayouts, layout_services, node_layouts
 from node_agent.agent.listeners import status_services
 from node_agent.agent.live import Live
 from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
@@ -220,7 +220,6 @@ def _assemble(ground: Ground) -> Agent:
     make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares)
     plugins = DevicePlugins(live.selection, inventory, make, supervisor) if settings.device_plugin else None
     holders = Holders(DRIVER, ledger.grants, pods.last)
-    configuration = ground.configuration
     agent = Agent(
         live=live,
         keeper=keeper,
@@ -235,16 +234,7 @@ def _assemble(ground: Ground) -> Agent:
         mps=mps,
         served=mps_shares.troubles,
         plugins=plugins.plugins if plugins else {},
-        layouts=node_layouts(
-            live.settings,
-            configuration.labels if configuration and configuration.labels else Latest(None),
-            keeper=keeper,
-            partitioning=ground.provider.partitioning,
-            ledger=ledger,
-            limits=limits,
-            pods=pods,
-            holders=holders,
-        ),
+        layouts=_layouts(ground, keeper, limits, pods, holders),
         supervisor=supervisor,
         reloader=_reloader(ground, inventory),
         configuration=ground.configuration,
@@ -264,6 +254,22 @@ def _assemble(ground: Ground) -> Agent:
     }.items():
         supervisor.add(name, run)
     return agent
+
+
+def _layouts(
+    ground: Ground, keeper: InventoryKeeper, limits: LimitDoor, pods: PodDevices, holders: Holders
+) -> NodeLayouts:
+    configuration = ground.configuration
+    return node_layouts(
+        ground.live.settings,
+        configuration.labels if configuration and configuration.labels else Latest(None),
+        keeper=keeper,
+        partitioning=ground.provider.partitioning,
+        ledger=ground.ledger,
+        limits=limits,
+        pods=pods,
+        holders=holders,
+    )
 
 
 def _reloader(ground: Ground, inventory: Latest[Inventory]) -> Reloader | None:

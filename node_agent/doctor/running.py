@@ -15,7 +15,7 @@ _FIXES = {
     "devices": "node-agent health says what ends it",
     "cdi": "see cdi.folder and driver.version",
     "registration": "see kubelet.device-plugins and the kubelet's log",
-    "claims": "see kubelet.registry, and that the kubelet serves DRA (Kubernetes 1.32 or later)",
+    "claims": "see kubelet.registry, and that the kubelet serves DRA (Kubernetes 1.34 or later)",
     "slices": "see cluster.server, cluster.rights and cluster.claims",
     "mps": "see docs/user/sharing.md; node-agent status names the GPU",
     "mig": "see gpus.mig",
