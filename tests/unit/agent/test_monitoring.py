@@ -1,5 +1,6 @@
 """The shipped alerts and dashboard ask for what an agent tells, in expressions that Prometheus understands."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -7,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import promql_parser
+import pytest
 import yaml
 
+from node_agent.reporting.metrics.dcgm import FIELDS
 from node_agent.reporting.metrics.own import OWN
 from node_agent.telemetry.catalogue import INSTRUMENTS
 from tests.fakes.scraped import of_text, series
@@ -72,6 +75,7 @@ async def test_every_name_and_label_in_them_is_one_that_the_agent_tells(place: P
     known = await labels_by_name(place)
     # Of boards before Ampere, which retire pages and remap no rows; these are newer ones.
     known["DCGM_FI_DEV_RETIRED_PENDING"] = known["DCGM_FI_DEV_ROW_REMAP_PENDING"]
+    known |= {field.current: known[field.name] for field in FIELDS if field.current}
     for title, expression in EXPRESSIONS:
         named = list(selectors(expression))
         assert named, title
@@ -81,6 +85,24 @@ async def test_every_name_and_label_in_them_is_one_that_the_agent_tells(place: P
             assert selector.name in known, f"{title}: nothing is called {selector.name}"
             asked = {matcher.name for matcher in selector.matchers.matchers}
             assert asked <= known[selector.name] | TARGET, f"{title}: {selector.name} has no {asked}"
+
+
+def test_the_alerts_hold_for_the_newer_names_as_well() -> None:
+    newer = {field.name: field.current for field in FIELDS if field.current}
+    for rule in rules():
+        named = {selector.name for selector in selectors(rule["expr"])}
+        assert {newer[name] for name in named & newer.keys()} <= named, rule["alert"]
+
+
+@pytest.mark.parametrize("place", ["vgpu-1", "gb10-1", "t4-4"], indirect=True)
+async def test_no_kind_of_gpu_tells_nothing_of_what_the_alert_on_missing_figures_looks_for(place: Place) -> None:
+    (expression,) = [rule["expr"] for rule in rules() if rule["alert"] == "GpuFiguresMissing"]
+    wanted = {selector.name for selector in selectors(expression)} - {"node_agent_gpus"}
+    async with place.kubelet.running(), place.agent() as agent, asyncio.timeout(20):
+        while not agent.keeper.inventory.value.generation:
+            await asyncio.sleep(0.05)
+        while not wanted & series(of_text(await scrape(place))).keys():
+            await asyncio.sleep(0.1)
 
 
 def test_an_alert_at_the_first_of_something_sees_the_series_that_it_makes() -> None:
