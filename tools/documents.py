@@ -15,6 +15,7 @@ import click
 from node_agent.cli.main import cli
 from node_agent.config.schema import schema
 from node_agent.health.xids import Xid, catalogue, xid
+from node_agent.migrate.tables import CHARTS
 from node_agent.reporting.label_names import MEANINGS
 from node_agent.reporting.metrics.dcgm import FIELDS, XID_FIELDS, Field, XidField
 from node_agent.reporting.metrics.own import OWN, Own
@@ -122,6 +123,21 @@ def _type(one: Own | Instrument) -> str:
     return "counter" if one.name.endswith("_total") else "gauge"
 
 
+def migration_page() -> str:
+    """The page of what becomes of each key of NVIDIA's charts, from the tables that migrate by them."""
+    header = (
+        "# What becomes of NVIDIA's keys\n\n"
+        "Generated from `node_agent/migrate/tables.py` by `python -m tools.documents --write`.\n"
+        "A key stands for all below it. [migration.md](migration.md) says how a node moves.\n"
+    )
+    charts = (
+        f"\n## {chart.title}\n\n| key | what becomes of it | |\n| --- | --- | --- |\n"
+        + "".join(f"| `{key.path}` | {key.fate} | {key.what} |\n" for key in chart.keys.values())
+        for chart in CHARTS.values()
+    )
+    return header + "".join(charts)
+
+
 def config_schema() -> str:
     """The JSON schema of the configuration file."""
     return json.dumps(schema(), indent=2) + "\n"
@@ -144,6 +160,7 @@ GENERATED = {
     USER / "xids.md": xids_page,
     USER / "label-names.md": labels_page,
     USER / "metric-names.md": metrics_page,
+    USER / "migration-keys.md": migration_page,
     USER / "configuration.schema.json": config_schema,
 }
 

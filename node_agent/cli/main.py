@@ -21,6 +21,7 @@ COMMANDS = {
     "mig": "node_agent.cli.mig:mig",
     "cdi": "node_agent.cli.cdi:cdi",
     "config": "node_agent.cli.config:config",
+    "migrate": "node_agent.cli.migrate:migrate",
     "simulate": "node_agent.cli.simulate:simulate",
 }
 

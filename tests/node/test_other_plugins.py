@@ -1,17 +1,21 @@
 """What the kubelet makes of plugins that are no agent of ours, and the agent of that."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
+from typing import Any
 
 import grpc
 import pytest
 
+from node_agent.hardware.simulated.gpu import build_gpus
+from node_agent.hardware.simulated.profile import load_profile
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
-from tests.node.agent import GPU, gpu_pod, healthy_at_kubelet, known, offered, registered, start
+from tests.node.agent import GPU, allocated, gpu_pod, healthy_at_kubelet, known, offered, registered, start
+from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
 
@@ -47,23 +51,31 @@ def register(node: RealNode, resource: str, endpoint: str) -> None:
 
 
 @contextmanager
-def bare_plugin(path: Path) -> Iterator[None]:
-    """A plugin with one device that does what the protocol wants and no more."""
+def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[None]:
+    """A plugin that does what the protocol wants and no more; containers are told their devices by NVIDIA's word."""
     ended = Event()
 
     def options(request: wire.Empty, context: grpc.ServicerContext) -> wire.DevicePluginOptions:
         return wire.DevicePluginOptions()
 
     def devices(request: wire.Empty, context: grpc.ServicerContext) -> Iterator[wire.ListAndWatchResponse]:
-        yield wire.ListAndWatchResponse(devices=[wire.Device(ID="one", health="Healthy")])
+        yield wire.ListAndWatchResponse(devices=[wire.Device(ID=one, health="Healthy") for one in ids])
         ended.wait()
 
-    answers = {
+    def allocate(request: wire.AllocateRequest, context: grpc.ServicerContext) -> wire.AllocateResponse:
+        asked = [",".join(container.devices_ids) for container in request.container_requests]
+        answers = [wire.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": one}) for one in asked]
+        return wire.AllocateResponse(container_responses=answers)
+
+    answers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         "GetDevicePluginOptions": grpc.unary_unary_rpc_method_handler(
             options, wire.Empty.FromString, wire.DevicePluginOptions.SerializeToString
         ),
         "ListAndWatch": grpc.unary_stream_rpc_method_handler(
             devices, wire.Empty.FromString, wire.ListAndWatchResponse.SerializeToString
+        ),
+        "Allocate": grpc.unary_unary_rpc_method_handler(
+            allocate, wire.AllocateRequest.FromString, wire.AllocateResponse.SerializeToString
         ),
     }
     with futures.ThreadPoolExecutor(8) as pool:
@@ -91,3 +103,45 @@ def test_a_second_plugin_of_the_resource_that_dies_takes_no_gpu_for_good(node: R
     wait_until("the kubelet knows all GPUs", lambda: known(node))
     offered(node, 8)
     node.pods.run(gpu_pod("all", 8))
+
+
+def test_the_agent_takes_the_place_of_another_plugin_and_gives_it_back_while_a_pod_runs(node: RealNode) -> None:
+    """The devices of both are the GPUs' UUIDs, so that what the kubelet remembers of the pod holds for either."""
+    gpus = frozenset(gpu.uuid for gpu in build_gpus(load_profile("h200-8")))
+    with theirs(node, gpus):
+        trainer = node.pods.run(gpu_pod("trainer", 1))
+        container = node.pods.container_id(trainer)
+        (held,) = visible(node, trainer)
+        assert held in gpus
+    wait_until("the kubelet has no plugin", lambda: node.allocatable(GPU) == 0)
+
+    agent = start(node)
+    node.pods.run(gpu_pod("rest", 7))
+    (given,) = allocated(agent)
+    assert frozenset(given) == gpus - {held}
+    assert node.pods.container_id(trainer) == container
+    node.pods.execute(trainer, ["true"])
+
+    agent.stop()
+    with theirs(node, gpus):
+        offered(node, 8)
+        node.api.create(gpu_pod("waits", 1))
+        assert "Insufficient nvidia.com/gpu" in node.pods.why_pending("waits")
+        assert node.pods.container_id(trainer) == container
+
+
+@contextmanager
+def theirs(node: RealNode, ids: frozenset[str]) -> Iterator[None]:
+    """Another plugin that offers the node's GPUs, as the kubelet has it."""
+    socket = "nvidia-gpu.sock"
+    with bare_plugin(node.device_plugins / socket, sorted(ids)):
+        register(node, GPU, socket)
+        wait_until("the kubelet has the other's GPUs", lambda: healthy_at_kubelet(node) == ids)
+        offered(node, len(ids))
+        yield
+
+
+def visible(node: RealNode, pod: Object) -> list[str]:
+    """The GPUs of which the other plugin has told a pod."""
+    (found,) = [one for one in node.pods.runtime_spec(pod)["process"]["env"] if one.startswith("NVIDIA_VISIBLE")]
+    return str(found).partition("=")[2].split(",")
