@@ -184,7 +184,13 @@ def _cutting(around: Surroundings) -> Cutting:
 
     return Cutting(
         step=MigStep(cutter=cutter, live=live, inventory=inventory, on_demand=on_demand),
-        sweep=MigSweep(cutter=cutter, ledger=around.ledger, inventory=inventory, on_demand=on_demand),
+        sweep=MigSweep(
+            cutter=cutter,
+            ledger=ledger,
+            inventory=inventory,
+            settings=around.pool_settings,
+            on_demand=on_demand,
+        ),
         live=live,
     )
 

@@ -53,10 +53,10 @@ class LivePartitions:
             # From here on the looks at the GPU are the truth.
             self.removed(place)
             return edits.partitions[seen.uuid]
-        return await self._edits_of(self._made.get(place) or await self._asked(place))
+        return await self._edits_of(await self._asked(place))
 
     async def _asked(self, place: Place) -> Partition:
-        """The partition, by the GPU's own word: another agent may have made it, or a look at it may have failed."""
+        """The partition, by the GPU's own word: what was made may be gone, and its number another one's by now."""
         try:
             lying = await self._partitioning.instances(place.gpu)
         except HardwareError as error:
@@ -64,4 +64,5 @@ class LivePartitions:
         for partition in (each for one in lying for each in one.partitions):
             if partition.place == place:
                 return partition
+        self.removed(place)
         raise PartitionGone(f"there is no {place.part} on {place.gpu}")

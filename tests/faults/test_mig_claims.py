@@ -185,3 +185,20 @@ async def test_what_is_left_out_is_not_swept_however_wide_the_words_are(simulate
             assert len(live(agent)) == 1
             await agent.keeper.look()
             assert len(mig.instances) == 1
+
+
+async def test_a_gpu_that_becomes_the_claims_while_the_agent_runs_is_theirs_once_no_pod_has_a_part_of_it(
+    h200: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mig_sweep, "AGAIN_SECONDS", 0.1)
+    h200.place.settings = replace(h200.place.settings, mig_on_demand=(), mig_strategy="mixed")
+    h200.place.node.faults.cut(SLOT, ["3g.71gb@0", "3g.71gb@4"])
+    async with h200.serving(7 + 2) as agent:
+        await h200.place.kubelet.until("nvidia.com/mig-3g.71gb", allocatable=2)
+        (device, *_), _ = await h200.place.kubelet.admit("pod", "nvidia.com/mig-3g.71gb", 1)
+        await until(lambda: device in h200.books.read_text())
+        await agent.live.apply(replace(agent.live.settings.value, mig_on_demand=(CUT,)), agent.keeper.inventory.value)
+        await until(lambda: len(live(agent)) == 1)
+        await until(lambda: CUT in tainted(h200) and len(h200.devices) == DEVICES)
+        h200.place.kubelet.release("pod")
+        await until(lambda: not is_cut(h200) and not tainted(h200))

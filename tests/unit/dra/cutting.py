@@ -217,6 +217,7 @@ async def agent(
                     cutter=world.cutter,
                     ledger=parts.ledger,
                     inventory=keeper.inventory,
+                    settings=Latest(settings),
                     on_demand=settings.on_demand,
                 )
                 yield world

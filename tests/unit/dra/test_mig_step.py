@@ -117,6 +117,18 @@ async def test_after_the_driver_was_loaded_anew_the_partition_of_a_prepared_clai
         assert not here.mig_is_on()
 
 
+async def test_a_partition_that_is_gone_is_made_again_although_another_has_its_number_by_now(
+    node: SimulatedNode, tmp_path: Path
+) -> None:
+    async with agent(tmp_path, node) as here:
+        await here.prepare("a", LARGE)
+        forget(node)
+        await here.prepare("b", SMALL)
+        await here.prepare("a", LARGE)
+        assert await here.lying() == ["1g.18gb at 0", "3g.71gb at 4"]
+        assert here.nodes("a")[LARGE] != here.nodes("b")[SMALL]
+
+
 async def test_what_a_died_call_has_left_half_made_is_made_whole(node: SimulatedNode, tmp_path: Path) -> None:
     async with agent(tmp_path, node) as here:
         mig = here.mig()
