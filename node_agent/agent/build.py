@@ -128,6 +128,7 @@ def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]
             health=agent.board.report,
             view=agent.health,
             news=news,
+            readiness=agent.readiness.lasting,
             grants=agent.ledger.grants,
             offered=agent.offered,
             reports=agent.reports,

@@ -28,10 +28,13 @@ from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
+from node_agent.reporting.agent_condition import READY, agent_condition
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.label_writer import LabelWriter
+from node_agent.reporting.node_condition import HEALTHY, node_condition
 from node_agent.reporting.node_events import LONGEST_NOTE, Notice
 from node_agent.reporting.node_reporter import ConditionWriter, EventWriter, NodeReporter, Reports, Writer
+from node_agent.reporting.readiness import Readiness
 from node_agent.reporting.topology_object import Devices
 
 # Nobody waits for what is told, and the reporter has pauses of its own.
@@ -59,6 +62,7 @@ class Told:
     health: Latest[HealthReport]
     view: HealthView
     news: Sequence[News]
+    readiness: Latest[Readiness]
     grants: Latest[Mapping[str, Grant]]
     offered: Callable[[], Devices]
     reports: Reports
@@ -76,7 +80,7 @@ async def node_reports(told: Told) -> AsyncIterator[Mapping[str, Run]]:
         writers = _writers(told, client, access.namespace if access else "")
 
         async def run() -> None:
-            more: list[Latest[Any]] = [told.live.selection, *(one.source for one in told.news)]
+            more: list[Latest[Any]] = [told.live.selection, told.readiness, *(one.source for one in told.news)]
             more += [told.grants] if settings.node_topology else []
             # Of two agents one tells: both would find the same news.
             async with alone(settings.paths.state_dir / "node-reports.lock"):
@@ -101,7 +105,11 @@ def _writers(told: Told, client: KubeClient | None, namespace: str) -> list[Writ
     settings = told.live.settings.value
     writers: list[Writer] = []
     if settings.node_condition and client is not None:
-        writers.append(ConditionWriter(client, settings.node_name))
+        writers.append(ConditionWriter(client, settings.node_name, HEALTHY, node_condition))
+        readiness = told.readiness
+        writers.append(
+            ConditionWriter(client, settings.node_name, READY, lambda document: agent_condition(readiness.value))
+        )
     if settings.node_events and client is not None:
 
         def others() -> Iterator[Notice]:

@@ -127,10 +127,14 @@ class KubeClient:
         *,
         how: Patch = Patch.MERGE,
         subresource: str = "",
+        owner: str = "",
         dry_run: bool = False,
     ) -> Object:
-        """Change parts of an object. ``Patch.APPLY`` takes over fields that others own, and makes what is not there."""
-        query = self._writing(dry_run) | ({"force": "true"} if how is Patch.APPLY else {})
+        """Change parts of an object. ``Patch.APPLY`` takes over fields that others own, and makes what is not there.
+
+        What an ``owner`` has applied before and does not any more goes. Empty, it is the client's ``agent``.
+        """
+        query = self._writing(dry_run, owner) | ({"force": "true"} if how is Patch.APPLY else {})
         path = resource.path(namespace, name, subresource)
         # The steps of a JSON patch may add up: an entry appended twice is there twice.
         repeatable = how is not Patch.JSON
@@ -200,8 +204,8 @@ class KubeClient:
             code=404,
         )
 
-    def _writing(self, dry_run: bool) -> dict[str, str]:
-        return _given(fieldManager=self._agent, dryRun="All" if dry_run else "")
+    def _writing(self, dry_run: bool, owner: str = "") -> dict[str, str]:
+        return _given(fieldManager=owner or self._agent, dryRun="All" if dry_run else "")
 
 
 async def _events(call: Call, lines: AsyncIterator[bytes]) -> AsyncGenerator[WatchEvent, None]:

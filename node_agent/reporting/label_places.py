@@ -16,7 +16,7 @@ from node_agent.kit.files import remove, write_atomic
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.resources import NODE_FEATURES, NODES, PODS, Object
-from node_agent.reporting.node_events import REPORTER
+from node_agent.reporting.node_condition import REPORTER
 
 # What NFD takes for a comment, and we for the sign that a file is ours.
 _MARK = f"# written by {REPORTER}"

@@ -1,4 +1,4 @@
-"""The condition ``GPUHealthy`` of the Node, from the health document. Pure; ``node_reporter`` writes it.
+"""Conditions of the Node, and ``GPUHealthy`` from the health document. Pure; ``node_reporter`` writes them.
 
 True while all GPUs are in service, also those that are degraded; False where one is not; Unknown where nobody can tell.
 """
@@ -13,9 +13,23 @@ from node_agent.kube.resources import Object
 from node_agent.model.health import Reason
 from node_agent.reporting.health import GpuHealth, HealthDocument
 
-TYPE = "GPUHealthy"
+# As who the agent tells Kubernetes of the node.
+REPORTER = "gpu-node-agent"
 # Enough for the causes of a whole node; a condition that is read by eye is not to be longer.
 LONGEST_MESSAGE = 1024
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConditionKind:
+    """A condition by its type, and whose field it is: each has an owner of its own, since one takes away what it leaves
+    out.
+    """
+
+    type: str
+    owner: str
+
+
+HEALTHY = ConditionKind(type="GPUHealthy", owner=REPORTER)
 
 
 class Truth(StrEnum):
@@ -35,21 +49,21 @@ class NodeCondition:
 
 def node_condition(document: HealthDocument) -> NodeCondition:
     if document.trouble:
-        return _said(Truth.UNKNOWN, "GPUsUnknown", [document.trouble])
+        return said(Truth.UNKNOWN, "GPUsUnknown", [document.trouble])
     out = [gpu for gpu in document.gpus if not gpu.in_service]
     known = {gpu.uuid for gpu in document.gpus}
     missing = [f"index {one.index}: {one.reason}" for one in document.missing if one.uuid not in known]
     if missing or not all(map(unprobed, out)):
-        return _said(Truth.FALSE, "GPUsOutOfService", [*map(in_words, out), *missing])
+        return said(Truth.FALSE, "GPUsOutOfService", [*map(in_words, out), *missing])
     if out:
-        return _said(Truth.UNKNOWN, "GPUsNotProbed", map(in_words, out))
+        return said(Truth.UNKNOWN, "GPUsNotProbed", map(in_words, out))
     degraded = [gpu for gpu in document.gpus if gpu.health != "healthy"]
     if degraded:
-        return _said(Truth.TRUE, "GPUsDegraded", map(in_words, degraded))
-    return _said(Truth.TRUE, "AllGPUsHealthy", [f"{len(document.gpus)} GPUs are in service"])
+        return said(Truth.TRUE, "GPUsDegraded", map(in_words, degraded))
+    return said(Truth.TRUE, "AllGPUsHealthy", [f"{len(document.gpus)} GPUs are in service"])
 
 
-def _said(status: Truth, reason: str, parts: Iterable[str]) -> NodeCondition:
+def said(status: Truth, reason: str, parts: Iterable[str]) -> NodeCondition:
     return NodeCondition(status=status, reason=reason, message="; ".join(parts)[:LONGEST_MESSAGE])
 
 
@@ -67,10 +81,10 @@ def in_words(gpu: GpuHealth) -> str:
     return f"{gpu.name} {gpu.health}: {causes}"
 
 
-def condition_of(node: Object) -> Object | None:
+def condition_of(node: Object, kind: ConditionKind) -> Object | None:
     """The condition as the Node has it."""
     conditions: list[Object] = node.get("status", {}).get("conditions") or []
-    return next((one for one in conditions if one["type"] == TYPE), None)
+    return next((one for one in conditions if one["type"] == kind.type), None)
 
 
 def says(stored: Object | None, wanted: NodeCondition) -> bool:
@@ -82,11 +96,11 @@ def _facts(stored: Object) -> tuple[Any, ...]:
     return stored["status"], stored.get("reason"), stored.get("message")
 
 
-def application(node: str, wanted: NodeCondition, stored: Object | None, now: float) -> Object:
+def application(node: str, kind: ConditionKind, wanted: NodeCondition, stored: Object | None, now: float) -> Object:
     """What to apply to the Node's status; the time of the transition stays where the status does."""
     stays = stored is not None and stored["status"] == wanted.status and stored.get("lastTransitionTime")
     entry = {
-        "type": TYPE,
+        "type": kind.type,
         "status": wanted.status,
         "reason": wanted.reason,
         "message": wanted.message,
@@ -95,11 +109,11 @@ def application(node: str, wanted: NodeCondition, stored: Object | None, now: fl
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}, "status": {"conditions": [entry]}}
 
 
-def other_owner(node: Object, own: str) -> str | None:
+def other_owner(node: Object, kind: ConditionKind) -> str | None:
     """Who else has set the condition, by the Node's record of who set which field."""
-    key = f'k:{{"type":"{TYPE}"}}'
+    key = f'k:{{"type":"{kind.type}"}}'
     for entry in node["metadata"].get("managedFields") or ():
         fields = entry.get("fieldsV1", {}).get("f:status", {}).get("f:conditions", {})
-        if key in fields and entry.get("manager") != own:
+        if key in fields and entry.get("manager") != kind.owner:
             return str(entry.get("manager"))
     return None

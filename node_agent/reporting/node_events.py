@@ -15,9 +15,8 @@ from node_agent.kit.backoff import pauses
 from node_agent.kube.resources import Object
 from node_agent.model.health import Reason
 from node_agent.reporting.health import CauseStatus, GpuHealth, HealthDocument
-from node_agent.reporting.node_condition import in_words, unprobed
+from node_agent.reporting.node_condition import REPORTER, in_words, unprobed
 
-REPORTER = "gpu-node-agent"
 ACTION = "HealthChanged"
 # Events of cluster-wide objects are kept there.
 NAMESPACE = "default"

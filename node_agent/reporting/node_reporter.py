@@ -20,16 +20,15 @@ from node_agent.kube.resources import EVENTS, NODES, Object
 from node_agent.reporting.health import HealthDocument
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.node_condition import (
-    TYPE,
+    ConditionKind,
     NodeCondition,
     Truth,
     application,
     condition_of,
-    node_condition,
     other_owner,
     says,
 )
-from node_agent.reporting.node_events import NAMESPACE, REPORTER, Entry, Notice, Outbox, Told, event, series
+from node_agent.reporting.node_events import NAMESPACE, Entry, Notice, Outbox, Told, event, series
 from node_agent.reporting.status import ReportStatus
 
 # A change is told after this time, with all that follows it meanwhile: a GPU that is just being looked at is no news.
@@ -132,20 +131,23 @@ class Patient:
 
 
 class ConditionWriter:
-    """Keeps the condition. Where somebody else has set it, that one's word stands."""
-
-    what = f"condition {TYPE}"
+    """Keeps a condition as it is ``wanted``. Where somebody else has set it, that one's word stands."""
 
     def __init__(
         self,
         client: KubeClient,
         node: str,
+        kind: ConditionKind,
+        wanted: Callable[[HealthDocument], NodeCondition],
         *,
         look_seconds: float = LOOK_SECONDS,
         unknown_seconds: float = UNKNOWN_SECONDS,
     ) -> None:
+        self.what = f"condition {kind.type}"
         self._client = client
         self._node = node
+        self._kind = kind
+        self._wanted = wanted
         self._look_seconds = look_seconds
         self._unknown_seconds = unknown_seconds
         self._written: NodeCondition | None = None
@@ -163,17 +165,26 @@ class ConditionWriter:
         return max(self._next - time.monotonic(), 0.0)
 
     async def write(self, document: HealthDocument) -> None:
-        wanted = node_condition(document)
+        wanted = self._wanted(document)
         if not self._is_due(wanted):
             return
         node = await self._client.get(NODES, self._node)
-        stored = condition_of(node)
+        stored = condition_of(node, self._kind)
         if not self._is_taken(node) and not says(stored, wanted):
-            applied = application(self._node, wanted, stored, time.time())
-            await self._client.patch(NODES, self._node, applied, how=Patch.APPLY, subresource="status")
-            self._written_at = time.monotonic()
-            log.info("node condition written", status=wanted.status, reason=wanted.reason, message=wanted.message)
+            await self._apply(wanted, stored)
         self._written, self._next = wanted, time.monotonic() + self._look_seconds
+
+    async def _apply(self, wanted: NodeCondition, stored: Object | None) -> None:
+        kind, applied = self._kind, application(self._node, self._kind, wanted, stored, time.time())
+        await self._client.patch(NODES, self._node, applied, how=Patch.APPLY, subresource="status", owner=kind.owner)
+        self._written_at = time.monotonic()
+        log.info(
+            "node condition written",
+            condition=kind.type,
+            status=wanted.status,
+            reason=wanted.reason,
+            message=wanted.message,
+        )
 
     def _is_due(self, wanted: NodeCondition) -> bool:
         """Whether to look at the Node now; where not, ``_next`` is when."""
@@ -191,9 +202,11 @@ class ConditionWriter:
         return now >= self._next
 
     def _is_taken(self, node: Object) -> bool:
-        owner = other_owner(node, REPORTER)
+        owner = other_owner(node, self._kind)
         if owner != self._owner and owner is not None:
-            log.warning("the node's condition is somebody else's and left alone", condition=TYPE, owner=owner)
+            log.warning(
+                "the node's condition is somebody else's and left alone", condition=self._kind.type, owner=owner
+            )
         self._owner = owner
         return owner is not None
 

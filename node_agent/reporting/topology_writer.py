@@ -10,7 +10,7 @@ from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.resources import NODE_TOPOLOGIES, Object
 from node_agent.reporting.health import HealthDocument
-from node_agent.reporting.node_events import REPORTER
+from node_agent.reporting.node_condition import REPORTER
 
 # What pods hold of CPUs and memory changes without a word; the kubelet is asked so often.
 LOOK_SECONDS = 60.0

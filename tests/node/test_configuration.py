@@ -98,7 +98,7 @@ def test_another_name_begins_when_the_old_one_has_ended(node: RealNode) -> None:
     configs.write({"default": "version: v1\nresources: {gpus: [{pattern: '*', name: h200}]}"})
     wait_until("the new name has all", lambda: node.allocatable("nvidia.com/h200") == 8)
     offered(node, 0)
-    assert node.capacity(GPU) == 0
+    wait_until("the old name has none", lambda: node.capacity(GPU) == 0)
 
     configs.write({"default": WHOLE})
     offered(node, 8)

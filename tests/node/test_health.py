@@ -51,9 +51,9 @@ def effects(node: RealNode, name: str) -> set[str]:
     return {taint["effect"] for taint in taints if taint["key"] == f"{DRIVER}/xid"}
 
 
-def condition(node: RealNode) -> Object:
+def condition(node: RealNode, kind: str = "GPUHealthy") -> Object:
     conditions: list[Object] = node.read()["status"]["conditions"]
-    return next((one for one in conditions if one["type"] == "GPUHealthy"), {})
+    return next((one for one in conditions if one["type"] == kind), {})
 
 
 def await_condition(node: RealNode, status: str) -> Object:
@@ -206,17 +206,23 @@ def test_a_cause_outlives_the_agent_until_an_operator_clears_it(cluster: RealNod
     await_condition(cluster, "True")
 
 
-def test_the_condition_of_the_node_stands_beside_the_kubelets(cluster: RealNode) -> None:
+def test_the_conditions_of_the_agent_stand_beside_the_kubelets_and_each_has_its_owner(cluster: RealNode) -> None:
     begin(cluster)
     await_condition(cluster, "True")
+    wait_until("the agent is said to be ready", lambda: condition(cluster, "GPUAgentReady").get("status") == "True")
     types = {one["type"] for one in cluster.read()["status"]["conditions"]}
     assert {"Ready", "MemoryPressure", "GPUHealthy"} <= types
-    managers = {
+    assert managers_of(cluster, "GPUHealthy") == {"gpu-node-agent"}
+    assert managers_of(cluster, "GPUAgentReady") == {"gpu-node-agent-readiness"}
+
+
+def managers_of(node: RealNode, condition: str) -> set[str]:
+    """Who has set a condition of the Node."""
+    return {
         entry["manager"]
-        for entry in cluster.read()["metadata"]["managedFields"]
-        if 'k:{"type":"GPUHealthy"}' in entry["fieldsV1"].get("f:status", {}).get("f:conditions", {})
+        for entry in node.read()["metadata"]["managedFields"]
+        if f'k:{{"type":"{condition}"}}' in entry["fieldsV1"].get("f:status", {}).get("f:conditions", {})
     }
-    assert managers == {"gpu-node-agent"}
 
 
 def test_the_agents_token_writes_the_condition_of_its_own_node_and_of_no_other(cluster: RealNode) -> None:

@@ -11,11 +11,11 @@ from tests.node.agent import (
     allocated,
     gpu_pod,
     healthy_at_kubelet,
-    launch,
     offered,
     seconds_until,
     simulate,
     spec_of,
+    start,
 )
 from tests.node.rig.node import RealNode
 
@@ -32,8 +32,7 @@ def nodes_in_spec(node: RealNode, uuid: str) -> list[str]:
 
 
 def test_pods_get_their_mig_devices_and_a_change_from_outside_leaves_them_alone(node: RealNode) -> None:
-    agent = launch(node, MIXED)
-    offered(node, 8)
+    agent = start(node, MIXED)
     half, small, quarter = (f"nvidia.com/mig-{profile}" for profile in ("3g.71gb", "1g.18gb", "2g.35gb"))
     simulate(node, "cut-gpu", "--gpu", "0", "3g.71gb@0", "1g.18gb@4", "1g.18gb@5")
     simulate(node, "cut-gpu", "--gpu", "1", "2g.35gb@0", "2g.35gb@2")
@@ -65,8 +64,7 @@ def test_pods_get_their_mig_devices_and_a_change_from_outside_leaves_them_alone(
 def test_equal_mig_devices_are_gpus_by_strategy_single_on_boards_that_would_need_a_reset(node: RealNode) -> None:
     profile = node.machine.folder / "cut.yaml"
     profile.write_text(A100)
-    agent = launch(node, {"flags": {"migStrategy": "single"}}, profile=str(profile))
-    offered(node, 4)
+    agent = start(node, {"flags": {"migStrategy": "single"}}, profile=str(profile), offers={GPU: 4})
     pods = [node.pods.run(gpu_pod(f"part-{number}", 2)) for number in range(2)]
     assert len({uuid for uuids in allocated(agent) for uuid in uuids}) == 4
     seen = [node.pods.execute(pod, LIST).split() for pod in pods]

@@ -7,7 +7,9 @@ from node_agent.model.health import Severity
 from node_agent.model.inventory import Inventory, MissingGpu
 from node_agent.reporting.health import HealthDocument, MissingStatus
 from node_agent.reporting.node_condition import (
+    HEALTHY,
     LONGEST_MESSAGE,
+    ConditionKind,
     NodeCondition,
     Truth,
     application,
@@ -114,9 +116,9 @@ def stored(status: str = "True", **changes: str) -> Object:
 
 
 def test_the_condition_is_found_among_others_and_a_node_may_have_none() -> None:
-    assert condition_of(node({"type": "Ready", "status": "True"}, stored())) == stored()
-    assert condition_of(node({"type": "Ready", "status": "True"})) is None
-    assert condition_of({"metadata": {"name": "n0"}}) is None
+    assert condition_of(node({"type": "Ready", "status": "True"}, stored()), HEALTHY) == stored()
+    assert condition_of(node({"type": "Ready", "status": "True"}), HEALTHY) is None
+    assert condition_of({"metadata": {"name": "n0"}}, HEALTHY) is None
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_only_what_a_stored_condition_says_counts(condition: Object | None, same
     ],
 )
 def test_the_time_of_the_transition_changes_with_the_status_alone(before: Object | None, time: str) -> None:
-    applied = application("n0", SOUND, before, now=1795996800.0)
+    applied = application("n0", HEALTHY, SOUND, before, now=1795996800.0)
     assert applied["status"]["conditions"] == [stored(lastTransitionTime=time)]
     assert (applied["kind"], applied["metadata"]) == ("Node", {"name": "n0"})
 
@@ -165,4 +167,4 @@ def managed(manager: str, field: str = 'k:{"type":"GPUHealthy"}') -> Object:
     ],
 )
 def test_who_else_has_set_the_condition_is_read_off_the_node(entries: list[Object], owner: str | None) -> None:
-    assert other_owner(node(stored(), managed=entries), "ours") == owner
+    assert other_owner(node(stored(), managed=entries), ConditionKind(type="GPUHealthy", owner="ours")) == owner

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +11,19 @@ from typing import Any
 import pytest
 import yaml
 
+from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import EVENTS, NODES, Object
 from node_agent.model.inventory import Inventory
 from node_agent.reporting import node_reporter
+from node_agent.reporting.agent_condition import READY as AGENT_READY
+from node_agent.reporting.agent_condition import agent_condition
+from node_agent.reporting.node_condition import HEALTHY, node_condition
 from node_agent.reporting.node_reporter import ConditionWriter, EventWriter, NodeReporter, Writer
+from node_agent.reporting.parts import PartState, PartStatus
+from node_agent.reporting.readiness import Phase, Readiness
 from tests.fakes.api_server import ApiServer
 from tests.fakes.health import NODE, Ward, remap, xid
 
@@ -41,7 +47,7 @@ class Place:
         async with KubeClient(self.server.access, patience=patience) as client:
             writers: list[Writer] = []
             if "condition" in kinds:
-                writers.append(ConditionWriter(client, NODE, **{"unknown_seconds": 0.0, **times}))
+                writers.append(_condition_writer(client, times))
             if "events" in kinds:
                 writers.append(EventWriter(client, NODE, started=0.0))
             async with running(NodeReporter(self.ward.view, writers, settle_seconds=0.01).run()):
@@ -70,6 +76,10 @@ class Place:
 
     async def until_status(self, status: str) -> None:
         await self.until(lambda: self.condition.get("status") == status)
+
+
+def _condition_writer(client: KubeClient, times: Mapping[str, float]) -> ConditionWriter:
+    return ConditionWriter(client, NODE, HEALTHY, node_condition, **{"unknown_seconds": 0.0, **times})
 
 
 @pytest.fixture
@@ -167,6 +177,27 @@ async def test_a_condition_that_is_somebody_elses_is_left_alone_and_that_is_said
         await place.until(lambda: len(place.server.requests) > 3)
     assert place.writes() == []
     assert [one.__dict__["facts"]["owner"] for one in caplog.records] == ["node-problem-detector"]
+
+
+async def test_the_agents_own_condition_stands_beside_that_of_the_gpus_and_neither_takes_the_other_away(
+    place: Place,
+) -> None:
+    ready = Latest(Readiness(phase=Phase.READY))
+    async with KubeClient(place.server.access) as client:
+        writers = [
+            _condition_writer(client, {}),
+            ConditionWriter(client, NODE, AGENT_READY, lambda document: agent_condition(ready.value)),
+        ]
+        async with running(NodeReporter(place.ward.view, writers, settle_seconds=0.01, more=[ready]).run()):
+            await place.until(lambda: place.conditions.get("GPUAgentReady", {}).get("status") == "True")
+            part = PartStatus(name="cdi", state=PartState.FAILED, reason="NoSpec", messages=("disk full",))
+            ready.set(Readiness(phase=Phase.NOT_READY, parts=(part,)))
+            await place.until(lambda: place.conditions["GPUAgentReady"]["status"] == "False")
+            place.ward.ail(0, xid())
+            await place.until_status("False")
+    assert place.conditions["GPUAgentReady"]["message"] == "disk full"
+    assert place.conditions["Ready"] == READY
+    assert len(place.writes("nodes")) == 4
 
 
 # Events
