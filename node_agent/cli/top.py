@@ -66,10 +66,10 @@ def show(found: Overview, now: float) -> None:
     clock = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
     out.print(f"[bold]{plain(found.node or 'this node')}[/bold]  {clock}  {_total(found.gpus)}")
     out.print(_gpu_table(found.gpus, now))
-    for one in found.missing:
-        out.print(f"[red]missing[/red] index {one.index} {plain(one.uuid or '')}: {plain(one.reason)}")
     if found.problem is not None:
         out.print(f"[red]no GPU can be read[/red] {plain(found.problem)}")
+    for one in () if found.problem is not None else found.missing:
+        out.print(f"[red]missing[/red] index {one.index} {plain(one.uuid or '')}: {plain(one.reason)}")
     out.print()
     if found.holdings:
         out.print(_pod_table(found))

@@ -85,9 +85,10 @@ class OwnMetrics:
 
 def _known_gpus(sources: Sources, before: Mapping[GpuUuid, str]) -> Mapping[GpuUuid, str]:
     """The GPUs by their index. One that is gone keeps its last: its series must not end when it is lost."""
-    here = {gpu.uuid: str(gpu.index) for gpu in sources.inventory.value.gpus}
-    gone = {gpu: before.get(gpu, "") for gpu in sources.report.value.devices if gpu not in here}
-    return {**here, **gone}
+    found = sources.inventory.value
+    here = {gpu.uuid: str(gpu.index) for gpu in found.gpus}
+    last = {one.uuid: str(one.index) for one in found.missing if one.uuid is not None} | dict(before)
+    return {**here, **{gpu: last.get(gpu, "") for gpu in sources.report.value.devices if gpu not in here}}
 
 
 def _of_instrument(instrument: Instrument) -> Metric:

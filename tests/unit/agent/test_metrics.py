@@ -137,6 +137,17 @@ async def test_a_gpu_that_falls_off_the_bus_keeps_the_series_that_say_so(place: 
             await asyncio.sleep(0.05)
 
 
+async def test_gpus_whose_driver_is_gone_are_told_of_by_their_index(place: Place, agent: Agent) -> None:
+    place.simulated.node.faults.driver("not-loaded")
+    async with asyncio.timeout(10):
+        while agent.keeper.inventory.value.problem is None:
+            await asyncio.sleep(0.05)
+    found = series(of_text(await scrape(place)))
+    assert {labels["gpu"]: value for labels, value in found["node_agent_gpu_unhealthy"]} == {
+        str(number): 1 for number in range(8)
+    }
+
+
 async def test_what_was_allocated_and_refused_is_timed(place: Place, agent: Agent) -> None:
     def allocations(found: Found) -> float:
         rows = found.get("node_agent_allocation_seconds_count", ())
