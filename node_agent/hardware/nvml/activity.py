@@ -58,8 +58,9 @@ class Activities:
         return {instance: activity for instance, activity in found.items() if activity is not None}
 
     def _since_last(self, key: Key, take: Callable[[Handle], object]) -> Activity | None:
-        before, now = self._last.pop(key, None), self._taken(take)
-        self._last[key] = now
+        # Taken first: where that fails, the one before is still known, and freed some day.
+        now = self._taken(take)
+        before, self._last[key] = self._last.get(key), now
         if before is None:
             return None
         try:

@@ -84,6 +84,18 @@ def test_who_may_not_ask_goes_without_says_why_and_leaves_no_sample(session: Ses
     assert node.samples == 0
 
 
+def test_a_sample_that_cannot_be_taken_leaves_the_one_before_to_be_compared_with(
+    session: Session, node: SimulatedNode
+) -> None:
+    reader = Reader(session)
+    look(reader, session)
+    node.faults.fail("nvmlGpmSampleGet", "UNKNOWN", gpu=4, times=1)
+    assert "activities" in look(reader, session).failed
+    assert node.samples == 1
+    assert look(reader, session).activities.keys() == {None}
+    assert node.samples == 1
+
+
 def test_a_library_that_was_opened_anew_begins_anew(session: Session, node: SimulatedNode) -> None:
     reader = Reader(session)
     look(reader, session)
