@@ -103,7 +103,7 @@ def compose(pieces: Iterable[Piece]) -> Migration:
     for piece in pieces:
         found.add(piece)
     if found.layouts is not None:
-        parse(found.layouts.encode())
+        _require_layouts(found.layouts)
         found.settings["agent.mig.configFile"] = LAYOUTS_FILE
     if strange := [name for name in found.named if not _NAME.fullmatch(name)]:
         raise ConfigError(f"{strange[0]!r}: expected the key of a ConfigMap: letters, digits, dots, _ and -")
@@ -156,6 +156,13 @@ def _text(name: str, tree: Tree) -> str:
             "\n  ".join(["what comes of these values cannot be used; mend them and try again:", *problems])
         )
     return text
+
+
+def _require_layouts(text: str) -> None:
+    try:
+        parse(text.encode())
+    except ConfigError as error:
+        raise ConfigError(f"MIG layouts: {error}") from error
 
 
 def _wants_mps(tree: Tree) -> bool:

@@ -69,9 +69,16 @@ def _speaking(chart: Chart, values: Mapping[str, Any], section: str) -> Iterator
         yield from values.items()
 
 
+def _says_nothing(value: Any) -> bool:
+    """Nothing stands there, or what is there is switched off."""
+    if isinstance(value, dict):
+        return value.get("enabled") is False or all(map(_says_nothing, value.values()))
+    return value is None or value in ("", [])
+
+
 def _met(key: Key, value: Any, before: str) -> Iterator[Piece]:
     path = f"{before}{key.path}"
-    if value is None or value in ("", [], {}):
+    if _says_nothing(value):
         return
     if key.read is None:
         if value is not False:

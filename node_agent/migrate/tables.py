@@ -19,7 +19,7 @@ _DRIVER = "driver, toolkit and what belongs to them stay the operator's"
 _KUBELET = "where the kubelet's folder is: agent.paths.kubeletDir, and the DaemonSet's mounts"
 _MONITOR = "the PodMonitor of deploy/monitoring has its own"
 _VM = "GPUs for virtual machines stay the operator's"
-_CONFIG_MAP = "an existing ConfigMap: give it as a file, too (kubectl get configmap NAME -o yaml)"
+_CONFIG_MAP = "a ConfigMap whose data are not here: give it as a file, too (kubectl get configmap NAME -o yaml)"
 _SWITCH = "switch it off where the agent is: migration.md has the order"
 
 _IMAGE_KEYS = "repository image version imagePullPolicy imagePullSecrets env args"

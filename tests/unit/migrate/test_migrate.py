@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from node_agent.config.resolve import check
 from node_agent.errors import ConfigError
@@ -34,6 +36,15 @@ def test_whole_values_are_recognised_have_no_unknown_key_and_make_configurations
     assert found == migrated(SAMPLES[name], chart=name)
     for title, text in found.configurations.items():
         assert check(text, title) == []
+
+
+@given(st.data())
+def test_any_part_of_values_makes_configurations_that_load(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(SAMPLES)))
+    whole = yaml.safe_load(SAMPLES[name])
+    keys = data.draw(st.sets(st.sampled_from(sorted(whole)), min_size=1))
+    found = migrated(yaml.safe_dump({key: whole[key] for key in keys}), chart=name)
+    assert all(check(text, title) == [] for title, text in found.configurations.items())
 
 
 def test_the_device_plugins_values_lie_over_its_named_configurations() -> None:
@@ -118,6 +129,14 @@ def test_a_cluster_policy_is_read_like_the_operators_values() -> None:
     found = migrated(policy)
     assert found.configurations == migrated(GPU_OPERATOR).configurations
     assert fates(found)["spec.toolkit"] == "stays"
+
+
+def test_a_section_that_is_off_or_has_only_empty_parts_is_not_told_although_it_has_no_equal() -> None:
+    told = fates(migrated(DCGM_EXPORTER))
+    assert told["kubernetes.enablePodLabels"] == "no equal"
+    assert not told.keys() & {"tlsServerConfig", "basicAuth"}
+    on = fates(migrated("{tlsServerConfig: {enabled: true}, basicAuth: {users: {me: secret}}}"))
+    assert on == {"tlsServerConfig": "no equal", "basicAuth": "no equal"}
 
 
 def test_the_dra_drivers_values_share_devices_and_cut_on_demand() -> None:
@@ -215,7 +234,7 @@ def test_files_that_disagree_are_told_and_the_last_one_holds() -> None:
         ("{migStrategy: none, config: {map: {a: 'b: ['}}}", "config.map.a: no valid YAML"),
         ("{migStrategy: none, config: {map: {../a: 'version: v1'}}}", "expected the key of a ConfigMap"),
         ("{mig: {}, devicePlugin: {env: 3}, gfd: {}}", "devicePlugin.env: expected a list of variables"),
-        ("mig-configs: {}", "mig-configs: expected a section"),
+        ("{version: v1, mig-configs: {}}", "MIG layouts: mig-configs: expected a section"),
     ],
 )
 def test_what_cannot_be_used_is_an_error_that_says_where_and_what_would_be_right(text: str, words: str) -> None:

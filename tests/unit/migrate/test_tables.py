@@ -38,7 +38,7 @@ def test_a_key_without_a_reader_is_told_with_its_fate_whatever_its_value(
         assert list(walk(chart, nested({key.path: value}))) == [Finding(path=key.path, fate=key.fate, why=key.what)]
 
 
-@given(chosen=st.sampled_from(KEYS), value=st.sampled_from([None, "", [], {}]))
+@given(chosen=st.sampled_from(KEYS), value=st.sampled_from([None, "", [], {}, {"a": {"b": None}}]))
 def test_a_key_without_a_value_says_nothing(chosen: tuple[Chart, Key], value: object) -> None:
     chart, key = chosen
     assert list(walk(chart, nested({key.path: value}))) == []
