@@ -115,8 +115,11 @@ def _counted(keys: Iterable[tuple[str, ...]]) -> Rows:
 
 
 def _unhealthy(view: View) -> Rows:
-    report, here = view.sources.report.value, view.sources.inventory.value.by_uuid
-    return [((index, gpu), int(gpu not in here or report.of(gpu).withdrawn)) for gpu, index in view.gpus.items()]
+    report, found = view.sources.report.value, view.sources.inventory.value
+    for gpu, index in view.gpus.items():
+        yield (index, gpu), int(gpu not in found.by_uuid or report.of(gpu).withdrawn)
+    # One that could never be read has no name but its place.
+    yield from (((str(one.index), one.uuid or ""), 1) for one in found.missing if one.uuid not in view.gpus)
 
 
 def _causes(view: View) -> Rows:

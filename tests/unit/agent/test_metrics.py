@@ -137,6 +137,15 @@ async def test_a_gpu_that_falls_off_the_bus_keeps_the_series_that_say_so(place: 
             await asyncio.sleep(0.05)
 
 
+async def test_a_gpu_that_could_never_be_read_is_out_of_service_by_its_index(place: Place) -> None:
+    place.simulated.node.faults.lose(2)
+    async with place.kubelet.running(), place.agent():
+        await place.kubelet.until(RESOURCE, allocatable=7)
+        found = series(of_text(await scrape(place)))
+    assert [labels["gpu"] for labels, value in found["node_agent_gpu_unhealthy"] if value] == ["2"]
+    assert (len(found["node_agent_gpu_unhealthy"]), found["node_agent_gpus_missing"]) == (8, [({}, 1)])
+
+
 async def test_gpus_whose_driver_is_gone_are_told_of_by_their_index(place: Place, agent: Agent) -> None:
     place.simulated.node.faults.driver("not-loaded")
     async with asyncio.timeout(10):
