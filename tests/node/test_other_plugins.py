@@ -18,6 +18,7 @@ from tests.node.agent import GPU, allocated, gpu_pod, healthy_at_kubelet, known,
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
+from tests.node.test_page import pods
 
 pytestmark = pytest.mark.node
 
@@ -115,7 +116,8 @@ def test_the_agent_takes_the_place_of_another_plugin_and_gives_it_back_while_a_p
         assert held in gpus
     wait_until("the kubelet has no plugin", lambda: node.allocatable(GPU) == 0)
 
-    agent = start(node)
+    agent = start(node, {"agent": {"http": {"address": ":9400"}}})
+    wait_until("the agent knows whose GPU it is", lambda: pods(node) == {"trainer": 1})
     node.pods.run(gpu_pod("rest", 7))
     (given,) = allocated(agent)
     assert frozenset(given) == gpus - {held}
