@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping
 
-from node_agent.allocation.conflicts import held_gpus
+from node_agent.allocation.conflicts import held_places
 from node_agent.allocation.grants import Door, Grant
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.selection import Form, Selection
@@ -165,12 +165,14 @@ class MpsShares:
         if not any(rule.strategy == Strategy.MPS.value for rule in self._selection.value.sharing):
             return {}
         forms = self._selection.value.forms(self._inventory.value)
-        # A daemon is in the way of who wants to cut its GPU anew.
-        cut = held_gpus(Door.LAYOUT, self._grants.value.values())
+        # A daemon is in the way of who wants to cut anew what it serves.
+        cut = held_places(Door.LAYOUT, self._grants.value.values())
         return {
             uuid: form
             for uuid, form in forms.items()
-            if form.shared is not None and form.shared.strategy is Strategy.MPS and form.unit.gpu.uuid not in cut
+            if form.shared is not None
+            and form.shared.strategy is Strategy.MPS
+            and not any(form.place.overlaps(place) for place in cut)
         }
 
     def _limits(self) -> Iterable[Grant]:

@@ -258,9 +258,12 @@ class Layouts:
         return change if change.phase is Phase.SUCCESS else self._fail(gpu, change, order)
 
     async def _drain(self, way: _Way, order: Order) -> None:
-        """Give nobody else what is to go and is free by now, or it would never be free all at once."""
+        """Give nobody else what is to go and is free by now, or it would never be free all at once.
+
+        Also what only processes are on: an MPS daemon of shares ends once nobody may be given them.
+        """
         going = {step.piece for step in way.plan.steps if step.action is Action.DESTROY and step.piece is not None}
-        await self._reserved.drain(way.gpu, going - way.used.pieces.keys(), order.name)
+        await self._reserved.drain(way.gpu, going, order.name)
 
     def _fail(self, gpu: Gpu, change: GpuChange, order: Order) -> GpuChange:
         """Remember what failed, so that it is tried again later and not at once."""

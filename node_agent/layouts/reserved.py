@@ -83,7 +83,7 @@ def _begun(gpu: GpuUuid) -> str:
 
 
 def _draining(gpu: GpuUuid, piece: Piece) -> str:
-    return f"layout/{gpu}/{piece.placement}"
+    return f"layout/{gpu}/{piece.profile}@{piece.placement}"
 
 
 def _grant(holder: str, name: str, holds: Iterable[Hold], steps: Mapping[str, Mapping[str, object]] = {}) -> Grant:

@@ -10,11 +10,13 @@ from dataclasses import replace
 import pytest
 
 from node_agent.agent.agent import Agent
+from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.config.settings import Settings, Sharing, SharingRule
 from node_agent.errors import KubeletError
 from node_agent.hardware.simulated.mps import FAULTS
+from node_agent.kit.alone import alone
 from node_agent.model.gpu import GpuUuid
-from node_agent.model.partition import DeviceUuid
+from node_agent.model.partition import DeviceUuid, Partition
 from node_agent.sharing.mps.plan import daemon_key
 from node_agent.sharing.mps.records import Record, Records
 from tests.unit.agent.conftest import Place
@@ -214,15 +216,39 @@ async def test_a_daemon_that_cannot_start_is_tried_in_its_own_time_and_its_reaso
 SLICES = "nvidia.com/mig-3g.71gb"
 
 
+@asynccontextmanager
+async def being_cut(agent: Agent, partition: Partition) -> AsyncIterator[None]:
+    """While a change of layout has a partition, as another agent's does."""
+    hold = Hold(device=partition.uuid, gpus=(partition.parent,), part=partition.part)
+    holder = Holder(door=Door.LAYOUT, id="layout", name="another")
+    await agent.ledger.reserve(Grant(holder=holder, holds=(hold,)))
+    yield
+    await agent.ledger.release(holder.id)
+
+
 async def test_a_mig_device_is_shared_by_a_daemon_of_its_own_with_parts_of_what_it_has(place: Place) -> None:
     faults = place.simulated.node.faults
     faults.cut(0, ["3g.71gb@0", "3g.71gb@4"])
     rule = SharingRule(strategy="mps", shares=2, devices=("0:0",), fail_requests_greater_than_one=True)
     settings = replace(by_mps(place), mig_strategy="mixed", sharing=Sharing(rules=(rule,)))
-    async with sharing(place, settings) as agent:
+    settings.paths.state_dir.mkdir(parents=True)
+    async with alone(settings.paths.state_dir / "layouts.lock"), sharing(place, settings) as agent:
         await place.kubelet.until(SLICES, allocatable=3)
         shared, whole = agent.keeper.inventory.value.partitions.values()
         assert mode(place, 0) == 3
+        first = daemon(settings, shared.uuid)
+        async with being_cut(agent, whole):
+            await place.kubelet.until(SLICES, allocatable=2)
+            with pytest.raises(KubeletError):
+                await place.kubelet.until(SLICES, allocatable=0, timeout=0.5)
+        await place.kubelet.until(SLICES, allocatable=3)
+        assert daemon(settings, shared.uuid) == first, "what is cut beside it is none of its business"
+        async with being_cut(agent, shared):
+            await place.kubelet.until(SLICES, allocatable=1)
+            async with asyncio.timeout(20):
+                while Records(settings.paths.state_dir / "mps").all():
+                    await asyncio.sleep(0.05)
+        await place.kubelet.until(SLICES, allocatable=3)
         answers = [await place.kubelet.admit(f"pod-{number}", SLICES, 1) for number in range(3)]
         limits = {ids[0]: dict(answer.envs) for ids, answer in answers}
         assert limits.pop(whole.uuid) == {}

@@ -10,6 +10,7 @@ from node_agent.errors import DeviceHeld
 from node_agent.layouts import layouts as layouts_module
 from node_agent.layouts.state import Phase
 from node_agent.model.gpu import PartitionMode
+from node_agent.model.partition import Part, Piece, Placement
 from tests.unit.layouts.world import layouts, order, simulated, world
 
 MIXED = layouts(
@@ -191,6 +192,8 @@ async def test_processes_that_nobody_gave_the_gpu_to_are_waited_for_too(tmp_path
             assert list(state.reasons) == [
                 f"{here.gpus[1].name}: waits: 2g.12gb at 2 is held by processes that run on it"
             ]
+            with pytest.raises(DeviceHeld, match="held by layout only"):
+                await here.give(1, here.part(1, 2))
             node.faults.stop_process(1, 4711)
             await here.done("only")
             assert here.lying(1) == ["4g.24gb at 0"]
@@ -338,3 +341,13 @@ async def test_the_last_of_several_wishes_wins(tmp_path: Path) -> None:
                 await asyncio.sleep(0.02)
             await here.done("all-4g.24gb")
             assert [here.lying(index) for index in range(2)] == [["4g.24gb at 0"]] * 2
+
+
+async def test_what_lies_where_another_piece_was_kept_from_others_is_kept_in_its_place(tmp_path: Path) -> None:
+    with simulated("h200-8") as node:
+        async with world(node, tmp_path, runs=False) as here:
+            for profile in ("1g.18gb", "1g.18gb+me"):
+                piece = Piece(profile=profile, placement=Placement(start=0, length=1))
+                await here.changer.reserved.drain(here.gpus[0], [piece], "any")
+                (held,) = [hold for grant in here.ledger.grants_of(Door.LAYOUT) for hold in grant.holds]
+                assert held.part == Part(profile=profile, placement=piece.placement)
