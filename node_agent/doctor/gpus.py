@@ -81,6 +81,8 @@ def fabric(place: Place, wrongs: Wrongs) -> Iterator[Finding]:
         for wrong in _listed(wrongs.get(gpu.uuid, ()))
         if wrong.reason in _OF_FABRIC
     ]
+    if silent := [gpu.name for gpu in place.inventory.gpus if isinstance(wrongs.get(gpu.uuid), str)]:
+        found.append(skipped("gpus.fabric", f"{', '.join(silent)} cannot be asked"))
     yield from or_ok(found, "gpus.fabric", "every GPU has joined its NVLink fabric")
 
 

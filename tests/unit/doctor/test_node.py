@@ -227,7 +227,14 @@ async def test_a_gpu_in_which_the_driver_hangs_does_not_answer(
 ) -> None:
     monkeypatch.setattr(examine, "DRIVER_SECONDS", 1.0)
     patient.place.simulated.node.faults.hang("nvmlDeviceGetTemperature", 2.0, gpu="gpu-5")
-    assert "gpu-5 does not answer" in (await patient.failure("gpus.health")).what
+    found = await patient.examined()
+    assert (
+        "gpu-5 does not answer"
+        in only([one for one in found.findings if one.check == "gpus.health"], Result.FAILED).what
+    )
+    # Nor is anything said for it that nobody knows.
+    fabric = only([one for one in found.findings if one.check == "gpus.fabric"], Result.SKIPPED)
+    assert fabric.what == "gpu-5 cannot be asked"
 
 
 async def test_a_file_that_cannot_be_read_costs_its_own_check_only(patient: Patient) -> None:
