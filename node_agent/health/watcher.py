@@ -20,6 +20,7 @@ from node_agent.kit.tasks import cancel, running
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Reason
 from node_agent.model.inventory import Inventory
+from node_agent.model.partition import Instance
 
 # Listening that is of no use fails at once; what has gone on for so long works.
 USELESS_SECONDS = 1.0
@@ -77,12 +78,14 @@ class HealthWatcher:
     async def _listen(self, group: asyncio.TaskGroup) -> None:
         """Follow the events of the GPUs that are there, and subscribe anew whenever these are others."""
         followed: frozenset[GpuUuid] = frozenset()
+        lying: dict[GpuUuid, tuple[Instance, ...]] = {}
         follower: asyncio.Task[None] | None = None
         try:
             async for inventory in self._inventory.watch():
                 present = frozenset(inventory.by_uuid)
                 if inventory.generation:
                     self._board.present(present)
+                    self._forget_removed(lying, inventory)
                 if present == followed:
                     continue
                 if follower is not None:
@@ -92,6 +95,16 @@ class HealthWatcher:
             if follower is not None:
                 await cancel(follower)
             await self._events.close()
+
+    def _forget_removed(self, lying: dict[GpuUuid, tuple[Instance, ...]], inventory: Inventory) -> None:
+        """Forget what was wrong with instances that are no more; ``lying`` is kept what was seen last of each GPU."""
+        for gpu in inventory.by_uuid.keys() - inventory.unlisted.keys():
+            now = inventory.instances.get(gpu, ())
+            left = {(one.id, one.profile, one.placement) for one in now}
+            for one in lying.get(gpu, ()):
+                if (one.id, one.profile, one.placement) not in left:
+                    self._board.removed(gpu, one.id)
+            lying[gpu] = now
 
     async def _follow(self, gpus: Collection[GpuUuid]) -> None:
         """Take in events; subscribe again, with growing pauses, while GPUs are unwatched or the listening itself fails.

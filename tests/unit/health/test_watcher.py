@@ -20,6 +20,7 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, DeviceHealth, Reason, Severity
 from node_agent.model.inventory import Inventory
 from node_agent.model.links import Link, LinkGraph, pair
+from node_agent.model.partition import Instance, Placement
 from tests.fakes.hardware import FIT, FakeEvents, FakeReadings
 from tests.unit.deviceplugin.conftest import node
 
@@ -337,3 +338,40 @@ async def test_an_nvlink_fault_is_confined_to_the_links_of_the_gpu() -> None:
         True,
         False,
     )
+
+
+async def test_what_was_wrong_with_an_instance_ends_with_it_whoever_has_removed_it() -> None:
+    """Its number is used again, and older drivers never say that an Xid is over."""
+    ward = Ward()
+
+    def cut(*starts: int) -> Inventory:
+        found = tuple(
+            Instance(gpu=A, id=number, profile="3g.71gb", placement=Placement(start=start, length=4), slices=3)
+            for number, start in enumerate(starts)
+        )
+        return replace(node(3), generation=ward.inventory.value.generation + 1, instances={A: found})
+
+    def sick() -> set[int | None]:
+        causes = ward.board.report.value.known_of(A).causes
+        return {cause.instance.id for cause in causes if cause.instance is not None}
+
+    async def seen(*expected: int) -> None:
+        async with asyncio.timeout(5):
+            async for _ in ward.board.report.watch():
+                if sick() == set(expected):
+                    return
+
+    ward.readings.set(A, GpuReadings(recovery_action=None))
+    ward.inventory.set(cut(0, 4))
+    async with running(ward.watcher.run()):
+        ward.events.happen(*(replace(xid(95), instance=number, compute_instance=0) for number in (0, 1)))
+        await seen(0, 1)
+        ward.inventory.set(replace(cut(), unlisted={A: "it does not tell"}))
+        await asyncio.sleep(0.05)
+        ward.inventory.set(cut(0, 4))
+        await asyncio.sleep(0.05)
+        assert sick() == {0, 1}, "who does not tell has removed nothing"
+        ward.inventory.set(cut(0, 0))
+        await seen(0)
+        ward.inventory.set(cut())
+        await seen()
