@@ -80,12 +80,15 @@ class HealthBoard:
     def clear(self, gpu: GpuUuid, reason: Reason | None = None, code: int | None = None) -> tuple[Cause, ...]:
         """Close what an operator takes for over: all causes of a GPU, or those of a reason or a code; answers them.
 
-        One that is still there is found again by the next probe.
+        One that is still there is found again by the next probe. A GPU that is gone is forgotten with all its causes:
+        it was replaced, or taken out for good.
         """
         before = self._chart(gpu)
         after = self.verdicts.cleared(before, reason, code)
         cleared = tuple(cause for cause in before.causes if cause not in after.causes)
-        if cleared:
+        if before.gone is not None and reason is None and code is None:
+            self._forget(gpu, "an operator has cleared it, and it is gone")
+        elif cleared:
             self._set(gpu, after)
         return cleared
 
@@ -109,7 +112,7 @@ class HealthBoard:
             elif chart.gone is None:
                 self._set(gpu, self.verdicts.found(replace(chart, gone=now), NOT_PROBED, now))
             elif now - chart.gone > FORGET_SECONDS:
-                self._forget(gpu)
+                self._forget(gpu, "it has been away for too long")
 
     def _chart(self, gpu: GpuUuid) -> Chart:
         return self._charts.get(gpu, self._new)
@@ -125,8 +128,8 @@ class HealthBoard:
         if kept is None or kept.outline != lasting.outline:
             self.record.set({**self.record.value, gpu: lasting})
 
-    def _forget(self, gpu: GpuUuid) -> None:
-        log.info("gpu forgotten", gpu=gpu, reason="it has been away for too long")
+    def _forget(self, gpu: GpuUuid, why: str) -> None:
+        log.info("gpu forgotten", gpu=gpu, reason=why)
         del self._charts[gpu]
         report = self.report.value
         self.report.set(replace(report, devices={each: one for each, one in report.devices.items() if each != gpu}))

@@ -151,6 +151,15 @@ def test_a_gpu_that_stays_away_is_forgotten_with_all_that_was_known_of_it(board:
     assert not board.counts and not board.record.value
 
 
+def test_an_operator_who_clears_a_gpu_that_is_gone_has_it_forgotten(board: HealthBoard) -> None:
+    board.open(A, ECC)
+    board.present(())
+    assert [cause.reason for cause in board.clear(A, Reason.ECC)] == [Reason.ECC]
+    assert A in board.report.value.devices
+    assert [cause.reason for cause in board.clear(A)] == [Reason.NOT_PROBED]
+    assert (dict(board.report.value.devices), dict(board.record.value)) == ({}, {})
+
+
 def test_a_gpu_that_comes_back_in_time_is_not_forgotten(board: HealthBoard, clock: Clock) -> None:
     board.open(A, xid(79))
     for _ in range(3):
