@@ -6,6 +6,7 @@ test that runs at that moment, so each test collects its own garbage. Tasks and 
 
 import asyncio
 import gc
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -33,6 +34,21 @@ def threads_end_with_the_test() -> Iterator[None]:
             assert not thread.is_alive(), f"the test left the thread {thread.name!r} running"
     # Unreached sockets warn now, in this test. What a test made is young: two generations hold all of it.
     gc.collect(1)
+
+
+@pytest.fixture(autouse=True)
+def logs_are_as_loud_as_before() -> Iterator[None]:
+    """Take back what a command has set that was tried in this process: the next test may look for what is logged."""
+    loggers = [logging.getLogger(name) for name in (None, "node_agent")]
+    levels = [logger.level for logger in loggers]
+    handlers = set(logging.getLogger().handlers)
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+    for handler in logging.getLogger().handlers[:]:
+        # Those of pytest are another set in each phase of a test, and its own to remove.
+        if handler not in handlers and type(handler) is logging.StreamHandler:
+            logging.getLogger().removeHandler(handler)
 
 
 @pytest.fixture

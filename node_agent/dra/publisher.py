@@ -89,7 +89,8 @@ class SlicePublisher:
             try:
                 await self._follow(SliceStore(self._client, self._node, await self._client.newest_version()))
             except KubeError as error:
-                if self._trouble.should_say(str(error)):
+                # A server that is away fails in more than one way.
+                if self._trouble.should_say(type(error).__name__):
                     log.warning("slices cannot be published", node=self._node, reason=error)
                 self._tell(trouble=str(error))
             await asyncio.sleep(next(self._tries))
