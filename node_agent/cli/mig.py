@@ -65,6 +65,7 @@ def plan_command(
         # A simulated node is none of the agent's, unless it is said to be.
         asks = simulate is None or context.get_parameter_source("socket") is not ParameterSource.DEFAULT
         held = _held(socket) if asks else ()
+        _check_marks(in_use, [gpu.name for gpu in inventory.gpus])
         gpus = [_in_use(_given_out(gpu, held), in_use) for gpu in cuts.gpus]
         lines = [f"{gpu}: does not answer: {reason}" for gpu, reason in cuts.failed.items()]
         if name is not None:
@@ -108,6 +109,12 @@ def _given_out(gpu: "CutGpu", held: "Iterable[HoldingStatus]") -> "CutGpu":
     starts = {part.rpartition(" ")[2] for part in parts if part}
     used = frozenset(piece for piece in gpu.state.lying if str(piece.placement.start) in starts)
     return replace(gpu, state=replace(gpu.state, in_use=gpu.state.in_use | used, busy=gpu.state.busy or "" in parts))
+
+
+def _check_marks(marks: Iterable[str], names: Sequence[str]) -> None:
+    """Raise ConfigError where a mark is of no GPU: the plan would take for idle what is not."""
+    if strange := sorted({mark.partition(":")[0] for mark in marks} - set(names)):
+        raise ConfigError(f"--in-use: no GPU is called {', '.join(strange)}; there is {', '.join(names) or 'none'}")
 
 
 def _in_use(gpu: "CutGpu", marks: Sequence[str]) -> "CutGpu":

@@ -180,6 +180,7 @@ def test_a_plan_is_for_a_layout_or_for_what_waits(run: Run, words: list[str]) ->
     [
         (["--name", "all-3g"], "no MIG layout is named 'all-3g'; there is all-3g.71gb"),
         (["--want", "gpu", "--in-use", "gpu-0:3"], "--in-use: nothing lies on gpu-0 at 3"),
+        (["--want", "gpu", "--in-use", "gpu-9:3"], "--in-use: no GPU is called gpu-9; there is gpu-2, gpu-3"),
     ],
 )
 def test_a_mistake_is_one_clear_line(run: Run, words: list[str], complaint: str) -> None:
