@@ -35,7 +35,7 @@ from node_agent.dra.pool import PoolKeeper
 from node_agent.dra.publisher import SlicePublisher
 from node_agent.dra.server import DraServer
 from node_agent.dra.sharing import Sharers
-from node_agent.dra.slices import PoolSettings
+from node_agent.dra.slices import PoolSettings, cut_on_demand
 from node_agent.dra.status_writer import StatusWriter
 from node_agent.dra.time_slice_step import TimeSliceStep
 from node_agent.dra.withheld import Withholder
@@ -178,9 +178,10 @@ def _cutting(around: Surroundings) -> Cutting:
     )
 
     def on_demand(gpu: Gpu) -> bool:
-        """What claims cannot have is none of their business, however wide the words are that name GPUs."""
+        """What claims cannot have, or not cut, is none of their business, however wide the words are."""
         settings = around.pool_settings.value
-        return settings.on_demand(gpu) and gpu.uuid in settings.offered(inventory.value)
+        can_be = cut_on_demand(gpu, inventory.value, settings) is not None
+        return can_be and gpu.uuid in settings.offered(inventory.value)
 
     return Cutting(
         step=MigStep(cutter=cutter, live=live, inventory=inventory, on_demand=on_demand),

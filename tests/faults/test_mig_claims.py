@@ -2,6 +2,7 @@
 health and MPS, which NVIDIA's driver rules out, and met containers that were given what they could not open (B30).
 """
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -202,3 +203,15 @@ async def test_a_gpu_that_becomes_the_claims_while_the_agent_runs_is_theirs_once
         await until(lambda: CUT in tainted(h200) and len(h200.devices) == DEVICES)
         h200.place.kubelet.release("pod")
         await until(lambda: not is_cut(h200) and not tainted(h200))
+
+
+async def test_a_gpu_that_does_not_say_what_it_can_be_cut_to_is_nobodys_to_sweep(h200: Cluster) -> None:
+    """As in a guest whose host has cut it."""
+    h200.place.node.faults.cut(SLOT, ["3g.71gb@4"])
+    for call in ("nvmlDeviceGetGpuInstanceProfileInfo", "nvmlDeviceGetGpuInstanceProfileInfoV"):
+        h200.place.node.faults.fail(call, "NOT_SUPPORTED", gpu=SLOT)
+    async with h200.serving(7) as agent:
+        await until(lambda: len(live(agent)) == 1 and not agent.ledger.unreconciled.value)
+        await asyncio.sleep(0.5)
+        assert is_cut(h200)
+        assert len(live(agent)) == 1
