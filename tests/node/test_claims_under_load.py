@@ -207,7 +207,8 @@ def test_many_pods_by_limit_and_as_many_by_claim_never_share_a_gpu(cluster: Real
     failed = [pod for pod in pods if pod["status"]["phase"] == "Failed"]
     reasons = {pod["status"].get("reason", "?") for pod in failed}
     print(f"{len(pods)} pods, {len(failed)} failed admissions {sorted(reasons)}")
-    assert reasons <= {"UnexpectedAdmissionError"}
+    # The scheduler may choose a GPU that a claim has just got: the kubelet says so when it counts, or when it asks us.
+    assert reasons <= {"UnexpectedAdmissionError", f"OutOf{agents.GPU}"}
     assert not any(pod["metadata"]["name"].startswith("claim-") for pod in failed)
     assert overlapping(cluster, pods) == []
     assert "a pod has what another holds" not in agent.text()
