@@ -10,7 +10,7 @@ from node_agent.cdi.edits import Spec, encode
 from node_agent.cdi.names import KIND, file_name, transient_of
 from node_agent.cdi.validate import validate
 from node_agent.errors import CdiError
-from node_agent.kit.files import remove, unfinished, write_atomic
+from node_agent.kit.files import abandoned, remove, write_atomic
 
 
 class SpecWriter:
@@ -50,11 +50,10 @@ class SpecWriter:
         return True
 
     def transients(self, kind: str) -> frozenset[str]:
-        """Which specs of a kind there are beside its lasting one. What a writer that was killed has left is removed.
-
-        Nobody may write specs of the kind meanwhile. Raises CdiError as ``write``.
+        """Which specs of a kind there are beside its lasting one. What a writer that was killed has left is removed,
+        once nobody can be writing it any more, such as another agent in an update. Raises CdiError as ``write``.
         """
-        for left in unfinished(self._folder, f"{file_name(kind).removesuffix('.json')}_*"):
+        for left in abandoned(self._folder, f"{file_name(kind).removesuffix('.json')}_*"):
             try:
                 left.unlink(missing_ok=True)
             except OSError as error:

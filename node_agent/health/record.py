@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from node_agent.health.chart import Chart, Course
-from node_agent.kit.files import keep_aside, unfinished, write_atomic
+from node_agent.kit.files import abandoned, keep_aside, write_atomic
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
@@ -91,7 +91,7 @@ class HealthFile:
 
     def load(self) -> Charts:
         """The charts of an earlier agent. A damaged file is set aside, and all that it knew has to be found again."""
-        for left in unfinished(self.path.parent, self.path.name):
+        for left in abandoned(self.path.parent, self.path.name):
             left.unlink(missing_ok=True)
         try:
             return decode(self.path.read_bytes())

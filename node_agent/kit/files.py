@@ -2,8 +2,11 @@
 
 import os
 import tempfile
+import time
 from itertools import count
 from pathlib import Path
+
+ABANDONED_SECONDS = 60.0
 
 
 def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
@@ -38,6 +41,19 @@ def remove(path: Path) -> None:
 def unfinished(folder: Path, pattern: str) -> list[Path]:
     """What ``write_atomic`` has left of files by a glob pattern, where it was killed; or is writing just now."""
     return sorted(folder.glob(f".{pattern}.*"))
+
+
+def abandoned(folder: Path, pattern: str) -> list[Path]:
+    """Of what is unfinished that which nobody can be writing any more: no write takes so long."""
+    return [path for path in unfinished(folder, pattern) if _age(path) > ABANDONED_SECONDS]
+
+
+def _age(path: Path) -> float:
+    """Seconds since it was written last; none where it has just been finished."""
+    try:
+        return time.time() - path.lstat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def keep_aside(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """A claim's spec is complete by itself, and every container runtime takes it."""
 
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -160,5 +161,6 @@ async def test_what_a_killed_writer_left_is_removed_and_nobody_elses(setting: Se
     ours, theirs = setting.folder / f".{FILE}.x81h", setting.folder / ".k8s.gpu.nvidia.com-claim_0f.json.x81h"
     for left in (ours, theirs):
         left.write_text("part")
+        os.utime(left, (0, 0))
     assert await setting.specs.written() == frozenset()
     assert list(setting.folder.iterdir()) == [theirs]

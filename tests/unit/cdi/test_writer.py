@@ -147,12 +147,22 @@ def test_listing_removes_what_a_killed_writer_has_left_of_the_kind(tmp_path: Pat
     ours, others = tmp_path / ".node-agent.gpu.nvidia.com-claim_a.json.x7", tmp_path / ".nvidia.yaml.x7"
     for left in (ours, others):
         left.write_text("{")
+        os.utime(left, (0, 0))
     assert SpecWriter(tmp_path).transients(CLAIM) == frozenset()
     assert list(tmp_path.iterdir()) == [others]
 
 
+def test_listing_leaves_alone_what_another_agent_is_writing(tmp_path: Path) -> None:
+    young = tmp_path / ".node-agent.gpu.nvidia.com-claim_a.json.x7"
+    young.write_text("{")
+    assert SpecWriter(tmp_path).transients(CLAIM) == frozenset()
+    assert list(tmp_path.iterdir()) == [young]
+
+
 def test_what_cannot_be_removed_is_named(tmp_path: Path) -> None:
-    (tmp_path / ".node-agent.gpu.nvidia.com-claim_a.json.x7").mkdir()
+    left = tmp_path / ".node-agent.gpu.nvidia.com-claim_a.json.x7"
+    left.mkdir()
+    os.utime(left, (0, 0))
     with pytest.raises(CdiError, match=r"claim_a.json.x7"):
         SpecWriter(tmp_path).transients(CLAIM)
 

@@ -1,6 +1,7 @@
 """What is known survives the agent, whole or not at all, and is written only when it changed."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -93,7 +94,9 @@ def test_a_file_that_is_not_there_is_no_trouble(tmp_path: Path, caplog: pytest.L
 def test_what_a_killed_agent_has_left_of_a_write_is_cleared_away(tmp_path: Path) -> None:
     file = HealthFile(tmp_path / "health.json")
     file.save(CHARTS)
-    (tmp_path / ".health.json.x7").write_bytes(b"half")
+    left = tmp_path / ".health.json.x7"
+    left.write_bytes(b"half")
+    os.utime(left, (0, 0))
     assert file.load() == CHARTS
     assert [one.name for one in tmp_path.iterdir()] == ["health.json"]
 

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.kit.files import remove, sync_folder, unfinished, write_atomic
+from node_agent.kit.files import ABANDONED_SECONDS, abandoned, remove, sync_folder, unfinished, write_atomic
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600, 0o444])
@@ -178,6 +179,16 @@ def test_what_a_killed_writer_leaves_is_found_by_the_name_of_its_file(tmp_path: 
     assert left.read_bytes() == b"new"
     assert unfinished(tmp_path, "st*") == [left]
     assert (tmp_path / "state").read_text() == "old"
+
+
+def test_what_may_still_be_written_is_not_abandoned(tmp_path: Path) -> None:
+    young, old = tmp_path / ".state.x1", tmp_path / ".state.x2"
+    for path, age in ((young, ABANDONED_SECONDS / 2), (old, ABANDONED_SECONDS * 2)):
+        path.write_text("")
+        os.utime(path, (time.time() - age,) * 2)
+    (tmp_path / ".state.x3").symlink_to("gone")
+    assert abandoned(tmp_path, "state") == [old]
+    assert abandoned(tmp_path / "gone", "state") == []
 
 
 def test_where_nothing_was_killed_nothing_is_unfinished(tmp_path: Path) -> None:
