@@ -285,7 +285,12 @@ class AgentDra(Section, frozen=True, kw_only=True):
     enforce_limits: Literal["auto", "always", "never"] = "auto"
 
 
-MigProfileName = Annotated[str, Meta(min_length=1, description="a MIG profile, such as 3g.71gb")]
+MigProfileName = Annotated[
+    str,
+    Meta(
+        pattern=r"^([0-9]+c\.)?[0-9]+g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?$", description="a MIG profile, such as 3g.71gb"
+    ),
+]
 
 
 class AgentMig(Section, frozen=True, kw_only=True):

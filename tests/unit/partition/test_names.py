@@ -3,10 +3,12 @@
 import re
 import string
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node_agent.config.file import MigProfileName
 from node_agent.hardware.simulated import load_profile, profile_names
 from node_agent.model.gpu import device_name
 from node_agent.model.partition import Placement
@@ -135,3 +137,14 @@ def test_what_is_no_resource_of_a_profile_is_refused(text: str) -> None:
 def test_what_names_no_partition_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="names no partition"):
         partition_of(text)
+
+
+@pytest.mark.parametrize("name", sorted(SIMULATED | OTHERS))
+def test_every_profile_may_be_named_in_the_configuration(name: str) -> None:
+    assert msgspec.convert([name], tuple[MigProfileName, ...]) == (name,)
+
+
+@pytest.mark.parametrize("word", ["3g71", "3g.71", "g.71gb", "3g.71gb+", "3g.71GB", ""])
+def test_what_is_no_profile_is_refused_there_and_not_only_when_it_is_needed(word: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert([word], tuple[MigProfileName, ...])
