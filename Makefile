@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-skew test-gpu check format bench protos lock clean
+.PHONY: help demo test test-node test-skew test-nfd test-gpu check format bench protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ test-node: $(READY) ## the tests on a real Kubernetes node, built and started he
 
 test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (Go, root; builds it once, some 12 minutes)
 	$(BIN)/python -m pytest -m skew tests/node/test_skew.py $(ARGS)
+
+test-nfd: $(READY) ## labels and topology object beside the real Node Feature Discovery (Go, root; builds it once)
+	$(BIN)/python -m pytest -m nfd tests/node/test_nfd.py $(ARGS)
 
 test-gpu: $(READY) ## the tests on real GPUs (NVIDIA driver)
 	$(BIN)/python -m pytest -m gpu tests $(ARGS)

@@ -5,6 +5,7 @@ Each tells what stands there of ours, and which labels others have set, by whom:
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -51,10 +52,15 @@ class LabelPlace(Protocol):
 
 
 class FeatureFile:
-    """A file in NFD's folder, whose worker on the node reads it at once."""
+    """A file in NFD's folder, which its worker on the node reads when something happens there.
 
-    def __init__(self, path: Path) -> None:
+    Of a second's events the worker heeds the first only, such as that of our temporary file. So the folder is touched
+    ``deaf_seconds`` later; the worker might read the file a minute late otherwise.
+    """
+
+    def __init__(self, path: Path, deaf_seconds: float = 1.1) -> None:
         self._path = path
+        self._deaf_seconds = deaf_seconds
 
     @property
     def name(self) -> str:
@@ -64,7 +70,12 @@ class FeatureFile:
         return await asyncio.to_thread(self._look)
 
     async def put(self, labels: Labels) -> None:
-        await asyncio.to_thread(self._put, labels)
+        try:
+            await asyncio.to_thread(self._put, labels)
+            await asyncio.sleep(self._deaf_seconds)
+            await asyncio.to_thread(os.utime, self._path.parent)
+        except OSError as error:
+            raise LabelsNotWritten(f"{self._path}: cannot be written: {error.strerror}") from error
 
     def _look(self) -> Stored:
         try:
@@ -85,13 +96,10 @@ class FeatureFile:
 
     def _put(self, labels: Labels) -> None:
         lines = [_MARK, *(f"{key}={value}" for key, value in labels.items())]
-        try:
-            if labels:
-                write_atomic(self._path, ("\n".join(lines) + "\n").encode())
-            else:
-                remove(self._path)
-        except OSError as error:
-            raise LabelsNotWritten(f"{self._path}: cannot be written: {error.strerror}") from error
+        if labels:
+            write_atomic(self._path, ("\n".join(lines) + "\n").encode())
+        else:
+            remove(self._path)
 
 
 def _is_read(path: Path) -> bool:

@@ -4,6 +4,7 @@ It lists all that the kubelet aligns, not GPUs alone: a scheduler that finds CPU
 every ordinary pod. ``topology_writer`` writes it.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 from node_agent.hardware.numa import NumaNode
@@ -89,9 +90,10 @@ def _memory(number: int, node: NumaNode, found: NodeResources) -> Iterator[Objec
     for kind, total in kinds.items():
         if not total:
             continue
-        given = any(one.kind == kind for one in found.allocatable.memory)
-        free = _size_on(number, found.allocatable.memory, kind) if given else total
-        yield _entry(kind, total, free, max(free - _size_on(number, found.held.memory, kind), 0))
+        there = _sizes(found.allocatable.memory, kind)
+        # Where memory is not given out by node, all pods share all of it.
+        free = there[number] if there else total
+        yield _entry(kind, total, free, free - _taken(there, found.held.memory, kind)[number])
 
 
 def _huge(kib: int) -> str:
@@ -100,9 +102,25 @@ def _huge(kib: int) -> str:
     return f"hugepages-{kib >> shift}{unit}"
 
 
-def _size_on(number: int, blocks: Iterable[Memory], kind: str) -> int:
-    """Of a block on several nodes each has its part."""
-    return sum(one.size // len(one.nodes) for one in blocks if one.kind == kind and number in one.nodes)
+def _sizes(blocks: Iterable[Memory], kind: str) -> Counter[int]:
+    """How much is on each node; of a block on several each has its part."""
+    sizes: Counter[int] = Counter()
+    for one in blocks:
+        if one.kind == kind:
+            sizes.update(dict.fromkeys(one.nodes, one.size // max(len(one.nodes), 1)))
+    return sizes
+
+
+def _taken(there: Mapping[int, int], held: Iterable[Memory], kind: str) -> Counter[int]:
+    """How much pods have on each node: the kubelet takes a block from its nodes in their order, all that is free."""
+    taken: Counter[int] = Counter()
+    for one in held:
+        rest = one.size if one.kind == kind else 0
+        for number in sorted(one.nodes):
+            part = min(rest, there.get(number, 0) - taken[number])
+            taken[number] += part
+            rest -= part
+    return taken
 
 
 def _devices_on(number: int, amounts: Amounts, resource: str) -> set[str]:

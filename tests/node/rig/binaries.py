@@ -40,6 +40,12 @@ class Module:
     def target(self) -> Path:
         return CACHE / f"{self.folder}-{self.version}"
 
+    @property
+    def source(self) -> Path:
+        """Where Go has unpacked the project: its manifests are there."""
+        command = ["go", "list", "-m", "-f", "{{.Dir}}", self.project]
+        return Path(subprocess.check_output(command, cwd=MODULES / self.folder, text=True).strip())
+
     def build(self) -> None:
         """Build what the cache lacks."""
         for program, package in self.programs.items():
@@ -85,11 +91,23 @@ CONTAINERD = Module(
     programs={name: f"{CONTAINERD_PROJECT}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     version_flags=f"-X {CONTAINERD_PROJECT}/version.Version={{bare}}",
 )
+# Not part of a node; built by its own tests only.
+NFD_PROJECT = "sigs.k8s.io/node-feature-discovery"
+NFD = Module(
+    folder="nfd",
+    project=NFD_PROJECT,
+    programs={name: f"{NFD_PROJECT}/cmd/{name}" for name in ("nfd-master", "nfd-worker", "nfd-topology-updater")},
+    version_flags=f"-X {NFD_PROJECT}/pkg/version.version={{version}}",
+)
 
 
 def build_all(kubernetes: Module = KUBERNETES) -> dict[str, Path]:
-    """Build what is missing, one process at a time; returns each program's path by its name."""
-    modules = (kubernetes, ETCD, CONTAINERD)
+    """Build what is missing of a node; returns each program's path by its name."""
+    return build(kubernetes, ETCD, CONTAINERD)
+
+
+def build(*modules: Module) -> dict[str, Path]:
+    """Build what is missing of some modules, one process at a time; returns each program's path by its name."""
     CACHE.mkdir(parents=True, exist_ok=True)
     with (CACHE / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -322,7 +322,7 @@ async def test_what_somebody_has_set_on_the_node_is_left_to_them_but_not_what_nf
 
 
 async def test_the_file_has_a_line_for_each_label_and_says_whose_it_is(tmp_path: Path) -> None:
-    file = FeatureFile(tmp_path / "gpu-node-agent")
+    file = FeatureFile(tmp_path / "gpu-node-agent", deaf_seconds=0)
     await file.put(EIGHT)
     assert (tmp_path / "gpu-node-agent").read_text() == (
         "# written by gpu-node-agent\nnvidia.com/gpu.count=8\nnvidia.com/gpu.product=NVIDIA-H200\n"
@@ -332,6 +332,16 @@ async def test_the_file_has_a_line_for_each_label_and_says_whose_it_is(tmp_path:
     await file.put({})
     assert list(tmp_path.iterdir()) == []
     assert await file.look() == Stored()
+
+
+@pytest.mark.parametrize("labels", [EIGHT, {}])
+async def test_the_worker_hears_of_a_change_once_more_when_it_is_not_deaf(
+    tmp_path: Path, labels: dict[str, str]
+) -> None:
+    (tmp_path / "gpu-node-agent").write_text("# written by gpu-node-agent\n")
+    began = time.time()
+    await FeatureFile(tmp_path / "gpu-node-agent", deaf_seconds=0.2).put(labels)
+    assert tmp_path.stat().st_mtime - began > 0.18
 
 
 async def test_the_labels_of_other_files_are_theirs_but_not_those_that_nfd_does_not_read(tmp_path: Path) -> None:
@@ -359,7 +369,7 @@ async def test_a_folder_that_is_missing_is_named_with_what_to_do(tmp_path: Path)
 
 async def test_the_file_follows_and_a_trouble_shows_until_it_is_over(place: Place, tmp_path: Path) -> None:
     folder = tmp_path / "features.d"
-    async with place.kept(lambda _: FeatureFile(folder / "own")):
+    async with place.kept(lambda _: FeatureFile(folder / "own", deaf_seconds=0)):
         await place.until(lambda: "is to be mounted" in place.standing())
         folder.mkdir()
         await place.until((folder / "own").exists)

@@ -69,11 +69,23 @@ def test_what_pods_hold_is_not_available_and_what_the_kubelet_keeps_is_not_alloc
     )
     assert zones(found)["node-0"] == {
         "cpu": ("48", "46", "44"),
-        "memory": (str(256 * GIB), str(250 * GIB), str(245 * GIB)),
+        "memory": (str(256 * GIB), str(250 * GIB), str(240 * GIB)),
         GPU: ("4", "4", "3"),
     }
     assert zones(found)["node-1"]["cpu"] == ("48", "48", "47")
     assert zones(found)["node-1"][GPU] == ("4", "4", "3")
+
+
+def test_memory_on_two_nodes_is_taken_from_the_first_as_far_as_it_goes() -> None:
+    block = {number: frozenset([number]) for number in NODES}
+    there = tuple(Memory(kind="memory", size=250 * GIB, nodes=block[number]) for number in NODES)
+    held = (
+        Memory(kind="memory", size=100 * GIB, nodes=block[0]),
+        Memory(kind="memory", size=200 * GIB, nodes=frozenset([0, 1])),
+    )
+    found = zones(NodeResources(allocatable=Amounts(memory=there), held=Amounts(memory=held)))
+    assert found["node-0"]["memory"] == (str(256 * GIB), str(250 * GIB), "0")
+    assert found["node-1"]["memory"] == (str(256 * GIB), str(250 * GIB), str(200 * GIB))
 
 
 def test_a_gpu_that_is_not_well_counts_in_what_there_is_alone() -> None:
@@ -100,8 +112,9 @@ def test_devices_without_a_node_are_in_no_zone_and_those_on_two_are_in_both() ->
 
 def test_huge_pages_are_named_by_their_size() -> None:
     node = NumaNode(cpus=frozenset([0]), huge_pages={2048: GIB, 1048576: 4 * GIB, 64: GIB, 32768: GIB})
+    there = Amounts(memory=(Memory(kind="hugepages-1Gi", size=4 * GIB, nodes=frozenset([0])),))
     held = Amounts(memory=(Memory(kind="hugepages-1Gi", size=GIB, nodes=frozenset([0])),))
-    found = zones(replace(NOTHING, held=held), nodes={0: node})["node-0"]
+    found = zones(replace(NOTHING, allocatable=there, held=held), nodes={0: node})["node-0"]
     assert found["hugepages-2Mi"] == (str(GIB), str(GIB), str(GIB))
     assert found["hugepages-1Gi"] == (str(4 * GIB), str(4 * GIB), str(3 * GIB))
     # As arm has them.
