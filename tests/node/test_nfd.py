@@ -97,6 +97,11 @@ def seconds_to(node: RealNode, wanted: dict[str, str], since: float) -> float:
     return took
 
 
+def remove_labels(node: RealNode) -> None:
+    command = [agents.PROGRAM, "labels", "--remove", "--config", str(node.machine.folder / "agent.yaml")]
+    node.machine.run(["env", f"NODE_NAME={node.name}", *command])
+
+
 def test_the_master_puts_the_labels_of_the_agents_object_on_the_node_within_seconds_and_takes_them_away(
     cluster: RealNode, nfd: Nfd
 ) -> None:
@@ -119,8 +124,7 @@ def test_the_master_puts_the_labels_of_the_agents_object_on_the_node_within_seco
     agent.stop()
     assert labels(node) == expected()
 
-    command = [agents.PROGRAM, "labels", "--remove", "--config", str(node.machine.folder / "agent.yaml")]
-    node.machine.run(["env", f"NODE_NAME={node.name}", *command])
+    remove_labels(node)
     assert seconds_to(node, {}, time.monotonic()) < 5
     assert node.read()["metadata"]["labels"] == before
 
@@ -133,13 +137,15 @@ def test_the_worker_makes_labels_of_the_agents_file_and_takes_them_away_with_it(
     nfd.start("nfd-master")
     nfd.start("nfd-worker", "--feature-sources=local", "--label-sources=local", "--owner-refs=", mount=(etc, "/etc"))
     file = {"gfd": {"outputFile": str(folder / "gpu-node-agent")}}
-    agent = agents.launch(node, {"flags": file, "agent": {"labels": {"writer": "nfd-file"}}})
+    agent = agents.launch(
+        node, {"flags": file, "agent": {"labels": {"writer": "nfd-file"}, "kubeconfig": str(node.kubeconfig)}}
+    )
     wait_until("the labels are there", lambda: labels(node) == expected(), timeout=20)
     began = time.monotonic()
     agents.simulate(node, "xid", "--gpu", "gpu-3", "--code", "79")
     assert seconds_to(node, expected(7, "withdrawn"), began) < 5
     agent.stop()
-    node.machine.path(folder / "gpu-node-agent").unlink()
+    remove_labels(node)
     assert seconds_to(node, {}, time.monotonic()) < 5
 
 
