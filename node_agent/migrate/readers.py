@@ -50,19 +50,17 @@ def words(path: str) -> Reader:
 
 def off(path: str, value: object) -> Reader:
     """What is switched off is a ``value`` of our key; what is on needs none."""
-
-    def reader(_: str, given: Any) -> Iterator[Piece]:
-        if given is False:
-            yield Setting(path=path, value=value)
-
-    return reader
+    return _switched(False, path, value)
 
 
 def on(path: str, value: object) -> Reader:
     """What is switched on is a ``value`` of our key; what is off needs none."""
+    return _switched(True, path, value)
 
+
+def _switched(to: bool, path: str, value: object) -> Reader:
     def reader(_: str, given: Any) -> Iterator[Piece]:
-        if given is True:
+        if given is to:
             yield Setting(path=path, value=value)
 
     return reader
