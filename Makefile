@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-skew test-nfd test-gpu check format bench protos lock clean
+.PHONY: help demo test test-node test-skew test-nfd test-gpu check docs format bench protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,11 @@ check: $(READY) ## format, lint, types, layers, documents
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.documents
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+docs: $(READY) ## the documents as a site, in build/site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	@echo "open build/site/index.html"
 
 format: $(READY) ## put the code in form
 	$(BIN)/ruff format .

@@ -1,5 +1,8 @@
 """Checks the documents: every relative link leads somewhere, and the generated pages are up to date.
 
+The other links are looked at for their form alone, since there may be no network. ``mkdocs.yml`` and ``site`` make a
+site of what lies in ``docs``.
+
 ``python -m tools.documents`` checks; ``--write`` writes the generated pages anew.
 """
 
@@ -26,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent
 USER = ROOT / "docs" / "user"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+ELSEWHERE = re.compile(r"https://[a-z0-9-]+(\.[a-z0-9-]+)+(/[^\s<>\"]*)?")
 HEADING = re.compile(r"^#+ +(.+)$", re.MULTILINE)
 
 
@@ -42,16 +46,18 @@ def anchors(text: str) -> set[str]:
 
 
 def broken_links(document: Path) -> Iterator[str]:
-    """The relative links of a document that lead nowhere."""
+    """The links of a document that lead nowhere, as far as that can be seen from here."""
     for target in LINK.findall(document.read_text()):
-        if "://" in target or target.startswith("mailto:"):
+        if "://" in target:
+            if not ELSEWHERE.fullmatch(target):
+                yield f"{target}: not the address of a page: https://, a host, no spaces"
             continue
         path, _, anchor = target.partition("#")
         file = (document.parent / path).resolve() if path else document
         if not file.exists():
-            yield f"{document.relative_to(ROOT)}: {target}: no such file"
+            yield f"{target}: no such file"
         elif anchor and anchor not in anchors(file.read_text()):
-            yield f"{document.relative_to(ROOT)}: {target}: no such heading"
+            yield f"{target}: no such heading"
 
 
 def commands_page() -> str:
@@ -99,10 +105,12 @@ def metrics_page() -> str:
         "## By DCGM-exporter's names\n\n"
         "| name | with `agent.metrics.names: current` | type | what |\n| --- | --- | --- | --- |\n"
     )
-    dcgm = [f"| `{one.name}` | {_renamed(one)} | {one.kind} | {one.help} |\n" for one in (*FIELDS, *XID_FIELDS)]
+    fields: tuple[Field | XidField, ...] = (*FIELDS, *XID_FIELDS)
+    series: tuple[Own | Instrument, ...] = (*OWN, *INSTRUMENTS)
+    dcgm = [f"| `{one.name}` | {_renamed(one)} | {one.kind} | {one.help} |\n" for one in fields]
     own = [
         f"| `{one.name}` | {_type(one)} | {' '.join(f'`{label}`' for label in one.labels)} | {one.help} |\n"
-        for one in (*OWN, *INSTRUMENTS)
+        for one in series
     ]
     middle = "\n## The agent's own\n\nAnd those of the process that every Python program has: `process_…`.\n\n"
     return (
@@ -169,7 +177,9 @@ def main() -> None:
     if "--write" in sys.argv[1:]:
         for page, content in GENERATED.items():
             page.write_text(content())
-    problems = [problem for document in documents() for problem in broken_links(document)]
+    problems = [
+        f"{document.relative_to(ROOT)}: {problem}" for document in documents() for problem in broken_links(document)
+    ]
     for page, content in GENERATED.items():
         if not page.exists() or page.read_text() != content():
             problems.append(f"{page.relative_to(ROOT)} is out of date: python -m tools.documents --write")
