@@ -1,4 +1,7 @@
-"""Mistakes in a configuration: none is ignored in silence, and none takes a node out, be it at the start or later."""
+"""Mistakes in a configuration: none is ignored in silence, and none takes a node out, be it at the start or later.
+
+Users met: a key on the wrong level that was ignored (B23), and a bad number of replicas that stopped every part (B24).
+"""
 
 import asyncio
 import re

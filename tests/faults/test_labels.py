@@ -13,7 +13,10 @@ import pynvml
 import pytest
 
 from node_agent.config.settings import Labels, Settings
-from tests.faults.conftest import Place, Simulate, until
+from node_agent.errors import KubeAccessError
+from tests.fakes.api_server import ApiServer
+from tests.faults.claims import Cluster
+from tests.faults.conftest import Place, Simulate, lines, until
 
 VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 GPU = "nvidia.com/gpu"
@@ -110,3 +113,19 @@ async def test_a_gpu_that_falls_off_the_bus_is_counted_no_more_and_changes_no_ot
         differ = {key for key in before if written(h200).get(key) != before[key]}
     own = {f"node-agent.gpu.nvidia.com/{name}" for name in ("health", "gpus-in-service", "nvlink.island-size")}
     assert differ - {"nvidia.com/gfd.timestamp"} == {f"{GPU}.count", *own}
+
+
+async def test_without_the_nodes_name_gpus_are_offered_and_it_is_said_what_sets_it(
+    h200: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A manifest that lost its variable: pods with limits still get GPUs, and who insists on claims is told at once."""
+    caplog.set_level("INFO", logger="node_agent")
+    async with ApiServer() as server:
+        nameless = replace(Cluster(h200, server).settings, node_name="", dra="auto")
+        async with h200.serving(nameless):
+            (line,) = lines(caplog, "no claims are served")
+            assert "set NODE_NAME" in str(line["reason"])
+            assert server.requests == []
+        with pytest.raises(KubeAccessError, match="set NODE_NAME"):
+            async with h200.agent(replace(nameless, dra=True)):
+                pass
