@@ -14,6 +14,7 @@ from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.offer import OfferedDevice, is_ours, place_of
 from node_agent.errors import DeviceHeld, KubeletError
+from node_agent.kit.ages import Ages
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
 from node_agent.model.inventory import Inventory
@@ -57,6 +58,7 @@ class LimitDoor:
         self._inventory = inventory
         self._told_since = told_since
         self._told_by = 0.0
+        self._ages = Ages()
         self._every_seconds = every_seconds
         self._admission_seconds = admission_seconds
         self._first_answer_seconds = first_answer_seconds
@@ -76,6 +78,8 @@ class LimitDoor:
             await self._first_answer()
         grants = [_grant(resource, device.id, Place(gpu=device.gpu, part=device.part)) for device in devices]
         await self._ledger.reserve_all(grants, durable=False)
+        for grant in grants:
+            self._ages.of(grant.holder.id, self._ledger.grants.value[grant.holder.id].since)
         self._news.set()
 
     async def run(self) -> None:
@@ -119,9 +123,9 @@ class LimitDoor:
             return
         live = [_grant(*one, place) for one, place in places.items() if place is not None]
         known = await self._learn_all({grant.holder.id: grant for grant in live})
-        now = time.time()
+        told_for = self._ages.of("", begun)
         for holder, grant in known.items():
-            waited = now - max(grant.since, begun) > self._admission_seconds
+            waited = min(self._ages.of(holder, grant.since), told_for) > self._admission_seconds
             ended = self._listed.get(holder) == grant.since or waited
             if holder not in holders and ended:
                 log.info("given back", device=holder)
@@ -136,6 +140,7 @@ class LimitDoor:
         # Whoever comes after this agent may find a partition gone, and knows only from here whose GPU it took.
         if any(hold.part is not None for grant in live for hold in grant.holds):
             await self._ledger.store()
+        self._ages.keep({"", *known})
         self.synced.set()
         if any(grant.holder.id not in self._listed for grant in self._ledger.grants_of(Door.LIMIT)):
             self._news.set()

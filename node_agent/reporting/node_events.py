@@ -49,7 +49,7 @@ class Notice:
 class Entry:
     """One Event: how often it happened, how often of that is written, and when it may be written next.
 
-    Times are wall-clock seconds.
+    Times are those of a clock that nobody sets.
     """
 
     name: str
@@ -102,7 +102,9 @@ class Told:
         known = {_key(cause): cause.severity for cause in before.causes} if before is not None else {}
         for cause in after.causes:
             worse = WORSE.index(cause.severity) > WORSE.index(known.get(_key(cause), "healthy"))
-            if worse and cause.since >= self._started and cause.reason != Reason.NOT_PROBED:
+            # Of a GPU that is known already whatever opens is new, whoever has set the clock since.
+            is_new = before is not None or cause.since >= self._started
+            if worse and is_new and cause.reason != Reason.NOT_PROBED:
                 yield _notice(after, "Warning", WARNINGS[cause.of_gpu], _line(after, cause), *_key(cause))
         if before is not None and _is_restored(before, after):
             state = "healthy again" if after.health == "healthy" else f"in service again; {in_words(after)}"
@@ -154,8 +156,8 @@ class Outbox:
         return max(min((one.not_before for one in self._entries.values() if one.waits), default=math.inf) - now, 0.0)
 
 
-def event(entry: Entry, node: str, node_uid: str) -> Object:
-    """The Event as it is made."""
+def event(entry: Entry, node: str, node_uid: str, epoch: float) -> Object:
+    """The Event as it is made; ``epoch`` is the time of day, in wall-clock seconds, at which its times begin."""
     return {
         "metadata": {"name": entry.name, "namespace": NAMESPACE},
         "regarding": {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid},
@@ -163,16 +165,16 @@ def event(entry: Entry, node: str, node_uid: str) -> Object:
         "reason": entry.notice.reason,
         "note": entry.notice.note,
         "action": entry.notice.action,
-        "eventTime": _micro(entry.first),
+        "eventTime": _micro(epoch + entry.first),
         "reportingController": REPORTER,
         "reportingInstance": node[:LONGEST_INSTANCE],
-        **({"series": series(entry)} if entry.count > 1 else {}),
+        **({"series": series(entry, epoch)} if entry.count > 1 else {}),
     }
 
 
-def series(entry: Entry) -> Object:
+def series(entry: Entry, epoch: float) -> Object:
     """What changes in an Event that happened again; nothing else of it may."""
-    return {"count": entry.count, "lastObservedTime": _micro(entry.last)}
+    return {"count": entry.count, "lastObservedTime": _micro(epoch + entry.last)}
 
 
 def _micro(seconds: float) -> str:

@@ -227,10 +227,10 @@ class EventWriter:
         self._told, self._others, self._outbox = Told(started), others, Outbox(node)
 
     def pause(self) -> float:
-        return self._outbox.pause(time.time())
+        return self._outbox.pause(time.monotonic())
 
     async def write(self, document: HealthDocument) -> None:
-        now = time.time()
+        now = time.monotonic()
         for notice in (*self._told.notices(document), *self._others()):
             self._outbox.add(notice, now)
         for entry in self._outbox.due(now):
@@ -238,9 +238,10 @@ class EventWriter:
             entry.wrote(now)
 
     async def _write(self, entry: Entry) -> None:
+        epoch = time.time() - time.monotonic()
         if entry.written:
             try:
-                change = {"series": series(entry)}
+                change = {"series": series(entry, epoch)}
                 await self._client.patch(EVENTS, entry.name, change, NAMESPACE)
             except NotFound:
                 log.debug("an event was forgotten by the API server and is made anew", event=entry.name)
@@ -248,4 +249,4 @@ class EventWriter:
                 return
         uid = (await self._client.get(NODES, self._node))["metadata"]["uid"]
         with suppress(AlreadyExists):  # a try of ours whose answer was lost
-            await self._client.create(EVENTS, event(entry, self._node, uid))
+            await self._client.create(EVENTS, event(entry, self._node, uid, epoch))

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from node_agent.kit.ages import Ages
 from node_agent.kit.latest import Latest, changes
 from node_agent.reporting.node_events import LONGEST_NOTE, Notice
 from node_agent.reporting.readiness import Facts, Phase, Readiness, advanced, parts_of
@@ -25,13 +26,14 @@ class ReadinessWatch:
         self._sources = sources
         self.state = Latest(Readiness())
         self.lasting = Latest(Readiness())
+        self._ages = Ages()
 
     def look(self) -> Readiness:
         """How things stand right now."""
-        now = time.time()
-        found = advanced(self.state.value, parts_of(self._facts()), now)
+        found = advanced(self.state.value, parts_of(self._facts()), time.time())
         self.state.set(found)
-        if found.phase is not self.lasting.value.phase and now - found.since >= LASTING_SECONDS:
+        lasts = self._ages.of("phase", found.since)
+        if found.phase is not self.lasting.value.phase and lasts >= LASTING_SECONDS:
             self.lasting.set(found)
         return found
 

@@ -20,6 +20,7 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import Place
 from tests.fakes.builders import cut, partition
+from tests.fakes.wall_clock import WallClock
 from tests.unit.deviceplugin.conftest import RESOURCE, World, device, gpu, node, served
 
 CLAIM = Holder(door=Door.CLAIM, id="uid-1", name="team/four")
@@ -169,10 +170,39 @@ async def test_a_kubelet_that_was_just_started_and_lists_nothing_yet_takes_nothi
 async def test_what_a_kubelet_has_not_listed_for_half_a_minute_has_ended_while_it_was_away(ledger: Ledger) -> None:
     pods = Pods()
     await ledger.reserve(limit("GPU-1"))
-    pods.since = time.time() + 0.3
+    pods.since, began = time.time(), time.monotonic()
     async with running(door_of(ledger, pods, admission_seconds=0.2).run()):
         await until_held(ledger)
-        assert time.time() - pods.since > 0.2
+        assert time.monotonic() - began > 0.2
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+async def test_a_clock_that_is_set_gives_no_device_back_too_early_and_none_too_late(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    """As it is shortly after the boot of many a node: a pod that is being admitted would lose its GPU to a claim."""
+    clock, pods = WallClock(monkeypatch), Pods()
+    pods.since = clock()
+    door, began = door_of(ledger, pods, admission_seconds=0.4), time.monotonic()
+    await door.take(RESOURCE, [device(1)])
+    clock.ahead = ahead
+    async with running(door.run()):
+        await until_held(ledger)
+        assert time.monotonic() - began > 0.4
+
+
+async def test_a_clock_that_is_set_after_the_kubelets_start_takes_nothing_from_a_pod(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, pods = WallClock(monkeypatch), Pods()
+    pods.held = {RESOURCE: ["GPU-1"]}
+    async with running(door_of(ledger, pods, admission_seconds=60.0).run()):
+        await pods.asked_again()
+        pods.held, pods.since = {}, clock()
+        await pods.asked_again()
+        clock.ahead = 3600.0
+        await pods.asked_again()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
 
 
 async def test_the_next_pod_of_a_device_keeps_it_although_the_last_one_was_listed(ledger: Ledger) -> None:

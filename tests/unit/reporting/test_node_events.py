@@ -24,6 +24,9 @@ from tests.fakes.health import NOT_PROBED, Ward, remap, xid
 
 Happens = Callable[[Ward], None]
 
+EPOCH = 1795996800.0
+"""The time of day at which the times of what waits to be written begin."""
+
 
 @pytest.fixture
 def ward() -> Ward:
@@ -128,6 +131,13 @@ def test_what_was_wrong_before_the_agent_started_is_old_news_and_its_end_is_not(
 def test_what_is_wrong_when_the_agent_first_looks_is_told(ward: Ward) -> None:
     ward.ail(0, remap(since=2000.0))
     assert Teller(ward, started=2000.0).news() == [("Warning", "GPUDegraded")]
+
+
+def test_what_opens_on_a_gpu_that_is_known_is_told_although_the_clock_was_set_back(ward: Ward) -> None:
+    teller = Teller(ward, started=2000.0)
+    assert teller.notices() == []
+    ward.ail(0, xid(79, since=1000.0))
+    assert teller.news() == [("Warning", "GPUWithdrawn")]
 
 
 def test_a_gpu_that_is_looked_at_for_the_first_time_or_again_is_no_event(ward: Ward) -> None:
@@ -260,9 +270,9 @@ def test_more_events_than_can_be_kept_push_out_the_oldest() -> None:
 
 def test_an_event_is_about_the_node_and_says_when_it_happened() -> None:
     outbox = Outbox("n0")
-    outbox.add(notice(), 1795996800.25)
-    (entry,) = outbox.due(1795996800.25)
-    made = event(entry, "n0", "uid-1")
+    outbox.add(notice(), 0.25)
+    (entry,) = outbox.due(0.25)
+    made = event(entry, "n0", "uid-1", EPOCH)
     assert re.fullmatch(r"n0\.[0-9a-f]{16}", made.pop("metadata")["name"])
     assert made == {
         "regarding": {"apiVersion": "v1", "kind": "Node", "name": "n0", "uid": "uid-1"},
@@ -278,12 +288,12 @@ def test_an_event_is_about_the_node_and_says_when_it_happened() -> None:
 
 def test_an_event_that_happened_again_has_its_count_and_its_last_time() -> None:
     outbox = Outbox("n0")
-    outbox.add(notice(), 1795996800.0)
-    outbox.add(notice(), 1795996801.0)
-    (entry,) = outbox.due(1795996801.0)
+    outbox.add(notice(), 0.0)
+    outbox.add(notice(), 1.0)
+    (entry,) = outbox.due(1.0)
     assert (
-        event(entry, "n0", "uid-1")["series"]
-        == series(entry)
+        event(entry, "n0", "uid-1", EPOCH)["series"]
+        == series(entry, EPOCH)
         == {
             "count": 2,
             "lastObservedTime": "2026-11-30T00:00:01.000000Z",
@@ -295,6 +305,6 @@ def test_the_longest_name_of_a_node_fits() -> None:
     node = ".".join(["n" * 62] * 4)
     outbox = Outbox(node)
     outbox.add(notice(), 0.0)
-    made = event(outbox.due(0.0)[0], node, "uid-1")
+    made = event(outbox.due(0.0)[0], node, "uid-1", EPOCH)
     assert len(made["metadata"]["name"]) <= 253
     assert len(made["reportingInstance"]) <= 128

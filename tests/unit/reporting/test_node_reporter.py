@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from node_agent.reporting.parts import PartState, PartStatus
 from node_agent.reporting.readiness import Phase, Readiness
 from tests.fakes.api_server import ApiServer
 from tests.fakes.health import NODE, Ward, remap, xid
+from tests.fakes.wall_clock import WallClock
 
 # Longer than anything that the reporter waits for in these tests.
 QUIET = 0.3
@@ -229,6 +231,22 @@ async def test_an_event_is_about_the_node_as_it_is_now_and_not_about_one_that_ha
         False,
         True,
     ]
+
+
+@pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
+async def test_a_clock_that_is_set_holds_no_event_back_and_is_what_the_next_one_says(
+    place: Place, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    clock = WallClock(monkeypatch)
+    async with place.told("events"):
+        await asyncio.sleep(0.05)
+        place.ward.ail(0, xid())
+        await place.until(lambda: place.events)
+        clock.ahead = ahead
+        place.ward.ail(1, xid())
+        await place.until(lambda: len(place.events) == 2)
+    one, other = sorted(datetime.fromisoformat(_time(event)).timestamp() for event in place.events)
+    assert other - one == pytest.approx(3600, abs=60)
 
 
 def _time(event: Object) -> str:

@@ -291,9 +291,14 @@ def test_who_asks_is_told_how_things_stand_now() -> None:
     assert watch.look().trouble == ("hangs",)
 
 
-def test_what_lasts_is_what_has_been_so_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
+def test_what_lasts_is_what_has_been_so_for_a_while_however_the_clock_is_set(
+    monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
     clock, facts = [1000.0], [WELL]
-    monkeypatch.setattr(time, "time", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    # Somebody sets it while the agent is ill.
+    monkeypatch.setattr(time, "time", lambda: 1e9 + clock[0] + (ahead if clock[0] >= 1045 else 0.0))
     watch, lasting = ReadinessWatch(lambda: facts[0], []), []
     ill = replace(WELL, stalled="hangs")
     for seconds, now in ((0, WELL), (10, WELL), (20, ill), (25, WELL), (40, ill), (49, ill), (50, ill), (51, WELL)):
