@@ -4,6 +4,8 @@ PYTHON ?= python3
 NODES ?= 2
 BIN := .venv/bin
 READY := .venv/.ready
+# Not --quiet: what is not said then is not counted as broken either.
+SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-node test-skew test-nfd test-gpu check docs format bench protos lock clean
@@ -36,10 +38,10 @@ check: $(READY) ## format, lint, types, layers, documents
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tools.documents
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(SITE)
 
 docs: $(READY) ## the documents as a site, in build/site
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
+	$(SITE)
 	@echo "open build/site/index.html"
 
 format: $(READY) ## put the code in form
