@@ -27,6 +27,7 @@ COPY --from=build /opt/node-agent /opt/node-agent
 ENV PATH=/opt/node-agent/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 LABEL org.opencontainers.image.title="gpu-node-agent" \
       org.opencontainers.image.description="One node agent for GPUs on Kubernetes" \
+      org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0"
 HEALTHCHECK --interval=30s --timeout=5s CMD ["node-agent", "status", "--check"]
 ENTRYPOINT ["node-agent"]

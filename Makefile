@@ -8,7 +8,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-skew test-nfd test-gpu check docs format bench protos lock clean
+.PHONY: help demo test test-node test-skew test-nfd test-gpu check docs format bench release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ format: $(READY) ## put the code in form
 
 bench: $(READY) ## one table of figures, with the machine's facts
 	$(BIN)/python -m benchmarks $(ARGS)
+
+release: $(READY) ## wheel, source archive, bill of materials and checksums in dist, from the last commit (ARGS=--unreleased)
+	$(BIN)/python -m tools.release $(ARGS)
+
+audit: $(READY) ## known vulnerabilities of what the lock has (asks api.osv.dev)
+	$(BIN)/uv audit --locked $(ARGS)
 
 protos: $(READY) ## generate node_agent/wire from protos/ and cdi/schema/
 	$(BIN)/python protos/generate.py

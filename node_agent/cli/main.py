@@ -5,6 +5,7 @@ import sys
 
 import click
 
+from node_agent import __version__
 from node_agent.errors import NodeAgentError
 
 # The command's name → where it is.
@@ -43,7 +44,7 @@ class Commands(click.Group):
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
-@click.version_option(package_name="gpu-node-agent", prog_name="node-agent")
+@click.version_option(__version__, prog_name="node-agent")
 def cli() -> None:
     """One agent for the GPUs of a Kubernetes node.
 

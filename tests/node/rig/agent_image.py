@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from node_agent import __version__
 from tests.node.rig import binaries, packages
 from tests.node.rig.command import run
 
-NAME = "docker.io/library/gpu-node-agent:0.1.0"
+NAME = f"docker.io/library/gpu-node-agent:{__version__}"
 """What the shipped manifest calls the image, in full."""
 
 PROJECT = Path(__file__).resolve().parents[3]
