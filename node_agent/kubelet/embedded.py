@@ -133,7 +133,7 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
     def view(self, resource: str) -> ResourceView:
         return self.resources.value.get(resource, ResourceView())
 
-    async def until(self, resource: str, allocatable: int, timeout: float = 10.0) -> ResourceView:
+    async def until(self, resource: str, allocatable: int, timeout: float = 30.0) -> ResourceView:
         """Wait until the resource has so many allocatable devices.
 
         Raises:

@@ -311,7 +311,7 @@ class KubeClientContract:
         before = await client.create(RESOURCE_SLICES, resource_slice("", "gpu-0"))
         listing = await client.list(RESOURCE_SLICES)
         made = await client.create(RESOURCE_SLICES, resource_slice("", "gpu-1"))
-        async with asyncio.timeout(10), client.watch(RESOURCE_SLICES, listing.resource_version) as events:
+        async with asyncio.timeout(30), client.watch(RESOURCE_SLICES, listing.resource_version) as events:
             assert (event := await anext(events)).type is EventType.ADDED
             assert event.object == made
             made["spec"]["devices"] = []
@@ -328,7 +328,7 @@ class KubeClientContract:
         names = [(await client.create(CONFIG_MAPS, config_map()))["metadata"]["name"] for _ in range(3)]
         seen = []
         for _ in names:
-            async with asyncio.timeout(10), client.watch(CONFIG_MAPS, version, namespace="default") as events:
+            async with asyncio.timeout(30), client.watch(CONFIG_MAPS, version, namespace="default") as events:
                 event = await anext(events)
                 seen.append(event.object["metadata"]["name"])
                 version = event.object["metadata"]["resourceVersion"]
@@ -341,7 +341,7 @@ class KubeClientContract:
         for color in ("red", "red!", "blue"):
             change = {"metadata": {"labels": {"color": color.strip("!")}, "annotations": {"said": color}}}
             await client.patch(CONFIG_MAPS, name, change, "default")
-        async with asyncio.timeout(10), client.watch(CONFIG_MAPS, version, labels="color=red") as events:
+        async with asyncio.timeout(30), client.watch(CONFIG_MAPS, version, labels="color=red") as events:
             kinds = [(await anext(events)).type for _ in range(3)]
         assert kinds == [EventType.ADDED, EventType.MODIFIED, EventType.DELETED]
 
@@ -350,7 +350,7 @@ class KubeClientContract:
     ) -> None:
         monkeypatch.setattr(client_module, "WATCH_SECONDS", (5, 5))
         version = (await client.list(NODES)).resource_version
-        async with asyncio.timeout(15), client.watch(NODES, version) as events:
+        async with asyncio.timeout(30), client.watch(NODES, version) as events:
             seen = [event async for event in events]
         mark = next(event.object for event in seen if event.type is EventType.BOOKMARK)
         assert mark["kind"] == "Node"
@@ -358,7 +358,7 @@ class KubeClientContract:
 
     async def test_a_watch_from_a_forgotten_version_has_expired(self, client: KubeClient, forgotten: str) -> None:
         with pytest.raises(Expired) as refused:
-            async with asyncio.timeout(10), client.watch(EVENTS, forgotten) as events:
+            async with asyncio.timeout(30), client.watch(EVENTS, forgotten) as events:
                 await anext(events)
         assert refused.value.code == 410
 
@@ -367,7 +367,7 @@ class KubeClientContract:
         first, other = resource_slice("", "gpu-0"), resource_slice(driver="other.test")
         made = await client.create(RESOURCE_SLICES, first)
         await client.create(RESOURCE_SLICES, other)
-        async with asyncio.timeout(10), running(mirror.run()):
+        async with asyncio.timeout(30), running(mirror.run()):
             async for synced in mirror.synced.watch():
                 if synced:
                     break

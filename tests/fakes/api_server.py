@@ -151,7 +151,7 @@ class ApiServer:
         """The requests so far that would change something, dry runs left out; ``path`` is a part of theirs."""
         return [asked for asked in self.requests if asked.verb in WRITES and not asked.dry_run and path in asked.path]
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 5.0) -> Any:
+    async def until(self, condition: Callable[[], Any], seconds: float = 30.0) -> Any:
         """Wait until the condition holds, looked at after each change and each request; returns what it returned."""
         async with asyncio.timeout(seconds):
             async for _ in changes(self.store.revision, self._count, every=lambda: 0.02):

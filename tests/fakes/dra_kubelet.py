@@ -83,7 +83,7 @@ class DraKubelet:
 
     async def until(self, count: int, *, other_than: Sequence[Instance] = ()) -> Instance:
         """Wait for so many instances, none of them among the others; answers the newest."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             async for instances in self.instances.watch():
                 if len(instances) == count and not set(instances) & set(other_than):
                     break

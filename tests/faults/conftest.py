@@ -40,7 +40,7 @@ from node_agent.reporting.status import GpuStatus, Status
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """Seconds after which a test gives up; on a busy machine everything may take its time."""
 
 

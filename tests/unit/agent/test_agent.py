@@ -22,7 +22,7 @@ RESOURCE = "nvidia.com/gpu"
 
 
 async def status_when(agent: Agent, wanted: Callable[[Status], object]) -> Status:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not wanted(agent.status()):
             await asyncio.sleep(0.01)
     return agent.status()

@@ -93,7 +93,7 @@ class Bench:
             self.board.probed(gpu, FIT)
 
     async def until(self, gpu: GpuUuid, *messages: str) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for report in self.board.report.watch():
                 if [cause.message for cause in report.of(gpu).causes] == list(messages):
                     return

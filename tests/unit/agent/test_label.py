@@ -41,7 +41,7 @@ def node(name: str, **labels: str) -> dict[str, Any]:
 
 
 async def until(label: Latest[str | None], wanted: str | None) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for value in label.watch():
             if value == wanted:
                 return

@@ -85,7 +85,7 @@ async def test_the_plugin_of_a_name_that_no_rule_gives_any_more_ends(place: Plac
         await place.kubelet.until(RENAMED, allocatable=8)
         await put_in_force(agent, resources=())
         await place.kubelet.until(RESOURCE, allocatable=8)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while f"device-plugin {RENAMED}" in {service.name for service in agent.status().services}:
                 await asyncio.sleep(0.02)
         assert {one.name for one in agent.status().resources} == {RESOURCE}

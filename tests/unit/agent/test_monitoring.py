@@ -98,7 +98,7 @@ def test_the_alerts_hold_for_the_newer_names_as_well() -> None:
 async def test_no_kind_of_gpu_tells_nothing_of_what_the_alert_on_missing_figures_looks_for(place: Place) -> None:
     (expression,) = [rule["expr"] for rule in rules() if rule["alert"] == "GpuFiguresMissing"]
     wanted = {selector.name for selector in selectors(expression)} - {"node_agent_gpus"}
-    async with place.kubelet.running(), place.agent() as agent, asyncio.timeout(20):
+    async with place.kubelet.running(), place.agent() as agent, asyncio.timeout(30):
         while not agent.keeper.inventory.value.generation:
             await asyncio.sleep(0.05)
         while not wanted & series(of_text(await scrape(place))).keys():

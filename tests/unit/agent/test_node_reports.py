@@ -45,7 +45,7 @@ def settings_for(place: Place, server: ApiServer, **flags: object) -> Settings:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.02)
 

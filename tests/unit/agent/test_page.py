@@ -42,7 +42,7 @@ async def test_a_pod_is_shown_with_its_gpus_and_goes_when_it_ends(place: Place) 
     async with place.kubelet.running(), place.agent():
         await place.kubelet.until(GPU, allocatable=8)
         ids, _ = await place.kubelet.admit("trainer", GPU, 2)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(30):
             while not any(pod.pod == "trainer" for one in (await overview(place)).holdings for pod in one.pods):
                 await asyncio.sleep(0.1)
         found = await overview(place)

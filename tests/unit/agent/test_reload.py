@@ -59,7 +59,7 @@ async def following(place: Place, file: Path) -> AsyncIterator[Agent]:
 
 
 async def config_when(agent: Agent, wanted: Callable[[ConfigStatus], object]) -> ConfigStatus:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not (found := agent.status().config) or not wanted(found):
             await asyncio.sleep(0.01)
     return found
@@ -178,7 +178,7 @@ async def test_an_agent_that_starts_beside_a_bad_configuration_has_the_last_good
     async with following(place, mounted / "less"):
         await place.kubelet.until(RESOURCE, allocatable=6)
         kept = place.folder / "state" / KEPT
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not kept.exists():
                 await asyncio.sleep(0.01)
     mounted.write({"less": "agent: {devices: {exclde: []}}"})

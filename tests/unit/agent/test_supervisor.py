@@ -50,7 +50,7 @@ def supervisor(
 
 
 async def until(wanted: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not wanted():
             await asyncio.sleep(0.005)
 

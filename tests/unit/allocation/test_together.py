@@ -58,7 +58,7 @@ async def two(folder: Path) -> AsyncIterator[tuple[Ledger, Ledger]]:
 
 async def until(ledger: Ledger, *names: str) -> None:
     """Wait until the ledger's watchers were told that exactly these hold something."""
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         async for grants in ledger.grants.watch():
             if {one.holder.name for one in grants.values()} == set(names):
                 return
@@ -106,7 +106,7 @@ async def test_each_hears_of_what_the_other_does(tmp_path: Path) -> None:
         await until(other, "a")
         await other.commit(made, made.holds)
         await until(one, "a")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             async for grants in one.grants.watch():
                 if grants[uid_of("a")].state is State.PREPARED:
                     break
@@ -143,7 +143,7 @@ async def test_whoever_is_left_is_alone_again_with_all_that_both_have_written(tm
         await left.reserve(grant("a", 0))
         await ending.reserve(grant("b", 1))
         await ends.aclose()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             while not left._view.alone:
                 await asyncio.sleep(0.01)
         assert {one.holder.name for one in left.grants.value.values()} == {"a", "b"}
@@ -252,7 +252,7 @@ async def test_a_file_that_cannot_be_read_stops_changes_and_loses_nothing(
 async def test_a_loss_is_heard_of_by_whoever_can_tell_the_holders(tmp_path: Path) -> None:
     async with two(tmp_path) as (_, other):
         (tmp_path / LEDGER).write_bytes(b"what?")
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             async for doors in other.unreconciled.watch():
                 if doors == FRONT_DOORS:
                     return
@@ -262,7 +262,7 @@ async def test_agents_meet_again_after_the_lock_was_removed(tmp_path: Path) -> N
     async with agent(tmp_path) as one:
         await one.reserve(grant("a", 0))
         (tmp_path / f"{LEDGER}.lock").unlink()
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             while one._custody.adrift:
                 await asyncio.sleep(0.01)
         async with agent(tmp_path) as other:

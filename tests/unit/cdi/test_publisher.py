@@ -53,7 +53,7 @@ class Place:
         self.inventory.set(replace(found, driver=DriverInfo(version=version or self.version)))
 
     async def until(self, condition: Callable[[Published], bool]) -> Published:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for published in self.publisher.published.watch():
                 if condition(published):
                     break
@@ -157,7 +157,7 @@ async def test_a_wiped_folder_is_filled_again(place: Place) -> None:
     place.has(2)
     await place.until(lambda published: len(published.gpus) == 2)
     place.spec.unlink()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not place.spec.exists():
             await asyncio.sleep(0.02)
     assert "GPU-1" in place.device_names()

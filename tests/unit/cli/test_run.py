@@ -57,7 +57,7 @@ async def agent(config: Path, *words: str) -> AsyncIterator[asyncio.subprocess.P
 
 async def ended(process: asyncio.subprocess.Process) -> tuple[int, str]:
     """Wait for the end: the exit code, and what was logged."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         _, logged = await process.communicate()
     assert process.returncode is not None
     return process.returncode, logged.decode()
@@ -108,7 +108,7 @@ async def test_it_answers_probes_and_takes_faults_for_its_simulated_node(
 
 async def test_told_to_end_before_it_has_a_kubelet_it_ends_well(folder: Path, config: Path) -> None:
     async with agent(config) as process:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not (folder / "run" / "agent.sock").exists():
                 await asyncio.sleep(0.02)
         process.send_signal(signal.SIGTERM)
@@ -164,7 +164,7 @@ async def test_an_entry_of_the_folder_that_changes_is_in_force_without_a_restart
 
 async def refusal(socket: Path) -> str:
     """What the agent says of a configuration that it refused."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             _, body = await asyncio.to_thread(get, socket, "/status")
             if trouble := json.loads(body)["config"].get("trouble"):

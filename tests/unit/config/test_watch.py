@@ -37,7 +37,7 @@ class Reader:
             self.found.append(one)
 
     async def until(self, count: int) -> Resolved | ConfigError:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(self.found) < count:
                 await asyncio.sleep(0.01)
         return self.found[-1]

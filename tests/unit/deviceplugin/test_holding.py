@@ -56,7 +56,7 @@ class Pods:
     async def asked_again(self) -> None:
         """Await a whole look: one that begins from now on, and the beginning of the next one."""
         now = self._looks.value
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for looks in self._looks.watch():
                 if looks >= now + 2:
                     return
@@ -85,7 +85,7 @@ def limit(gpu: str) -> Grant:
 
 
 async def until_held(ledger: Ledger, *gpus: str) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for _ in ledger.grants.watch():
             if ledger.held_gpus(Door.LIMIT) == set(gpus):
                 return
@@ -368,7 +368,7 @@ async def test_two_that_already_have_one_gpu_are_left_alone_and_said(
     pods = Pods()
     pods.held = {RESOURCE: ["GPU-5"]}
     async with running(door_of(ledger, pods).run()):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while "a pod has what another holds: end one of the two" not in caplog.messages:
                 await asyncio.sleep(0.02)
     assert [holder.door for holder in ledger.holders_of(GpuUuid("GPU-5"))] == [Door.CLAIM]
@@ -427,7 +427,7 @@ def places(ledger: Ledger) -> set[Place]:
 
 
 async def until_places(ledger: Ledger, *wanted: Place) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for _ in ledger.grants.watch():
             if places(ledger) == set(wanted):
                 return
@@ -469,7 +469,7 @@ async def test_an_agent_that_starts_after_a_mig_device_was_removed_knows_from_th
             async with Ledger(checkpoint=checkpoint, lane=lane, boot_id="boot") as ledger:
                 door = cut_door(ledger, pods, Latest(inventory))
                 async with running(door.run()):
-                    async with asyncio.timeout(5):
+                    async with asyncio.timeout(30):
                         await door.synced.wait()
                     assert places(ledger) == {PART.place}
 
@@ -482,7 +482,7 @@ async def test_nothing_is_taken_for_known_while_it_is_not_known_what_mig_devices
         await asyncio.sleep(0.1)
         assert not door.synced.is_set()
         inventory.set(CUT)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await door.synced.wait()
         assert places(ledger) == {PART.place}
 

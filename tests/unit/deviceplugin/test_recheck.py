@@ -127,7 +127,7 @@ async def test_a_kubelet_that_does_not_tell_is_said_once_and_taken_at_its_word_l
         await kubelet.until(RESOURCE, allocatable=8)
         silent = [KubeletError("nobody tells")] * 4
         async with rechecked(plugin, Kubelet(*silent, {"GPU-0"}, {"GPU-0"}, ALL)):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while kubelet.view(RESOURCE).registrations < 2:
                     await asyncio.sleep(0.02)
             await asyncio.sleep(QUIET)

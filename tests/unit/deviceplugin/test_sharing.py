@@ -57,7 +57,7 @@ async def at_work(world: World, kubelet: EmbeddedKubelet, folder: Path, selectio
 
 
 async def until(kubelet: EmbeddedKubelet, *healthy: str, listed: int | None = None) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while (view := kubelet.view(RESOURCE)).healthy != set(healthy) or view.capacity != (listed or len(healthy)):
             await asyncio.sleep(0.01)
 
@@ -225,7 +225,7 @@ async def test_a_list_that_is_too_large_is_not_offered_and_the_next_one_is(
     many = Selection(sharing=(replace(FOUR, shares=20_000),))
     world.selection = Latest(many)
     async with kubelet.running(), served(world, kubelet) as plugin:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             async for trouble in plugin.trouble.watch():
                 if trouble is not None:
                     break

@@ -66,7 +66,7 @@ async def test_what_a_killed_agent_has_announced_is_removed(world: World, tmp_pa
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(dead))
     plugin = world.plugin(tmp_path, route=WatcherRoute(tmp_path, tmp_path / "own"))
-    async with running(plugin.run()), asyncio.timeout(5):
+    async with running(plugin.run()), asyncio.timeout(30):
         while dead.exists():
             await asyncio.sleep(0.02)
 

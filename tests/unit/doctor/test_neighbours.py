@@ -36,7 +36,7 @@ async def test_an_agent_at_work_is_asked_for_each_of_its_parts(patient: Patient)
 
 async def test_an_agent_in_trouble_is_told_with_its_words(patient: Patient) -> None:
     async with patient.place.agent():
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while not (found := await patient.of("running.registration")) or "no kubelet" not in found[0].what:
                 await asyncio.sleep(0.05)
     assert "waiting for the kubelet" in only(found, Result.FAILED).what

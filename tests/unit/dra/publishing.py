@@ -97,7 +97,7 @@ class Place:
 
     async def settled(self, publisher: SlicePublisher) -> PublisherState:
         """Wait until what is wanted now is stored, and nothing is left to be done."""
-        async with asyncio.timeout(8):
+        async with asyncio.timeout(30):
             while publisher._settled is not self.pool.value or publisher.state.value.trouble:
                 await asyncio.sleep(0.01)
         return publisher.state.value

@@ -447,7 +447,7 @@ async def test_what_another_agent_has_just_made_is_not_swept_by_one_that_has_not
 async def test_while_another_agent_cuts_the_gpu_it_is_left_alone(node: SimulatedNode, tmp_path: Path) -> None:
     """As in a rolling update: one would turn MIG off behind the last piece while the other makes the next one."""
     async with agent(tmp_path, node) as here:
-        async with alone(tmp_path / "cut-gpu-0.lock"), asyncio.timeout(10):
+        async with alone(tmp_path / "cut-gpu-0.lock"), asyncio.timeout(30):
             waiting = asyncio.create_task(here.prepare("a", LARGE))
             async for grants in here.parts.ledger.grants.watch():
                 if grants:

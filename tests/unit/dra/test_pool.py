@@ -42,7 +42,7 @@ class World:
         )
 
     async def until(self, condition: Callable[[Pool], bool]) -> Pool:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for pool in self.keeper.pool.watch():
                 if pool is not None and condition(pool):
                     return pool

@@ -119,7 +119,7 @@ async def place(folder: Path, tmp_path: Path) -> AsyncIterator[Place]:
 
 
 async def until_phase(server: DraServer, phase: Phase, count: int | None = None) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for found in server.registration.watch():
             if found.phase is phase and count in (None, found.count):
                 return
@@ -214,7 +214,7 @@ async def test_a_kubelet_that_refuses_the_driver_is_shown_and_asked_again(
     async with kubelet.running(), place.serving() as server:
         await until_phase(server, Phase.REFUSED)
         assert server.registration.value.detail == f"the kubelet refused {DRIVER}: too many drivers"
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while kubelet.asked < 3:
                 await asyncio.sleep(0.01)
         kubelet.refusal = None
@@ -248,7 +248,7 @@ async def test_sockets_that_were_wiped_are_made_anew_whether_the_kubelet_knew_th
                 path.unlink()
         if not known:
             await later.enter_async_context(kubelet.running())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while len(place.sockets) != 2 or before & set(place.sockets):
                 await asyncio.sleep(0.01)
         await kubelet.until(1, other_than=old)
@@ -273,7 +273,7 @@ async def test_an_agent_that_ends_leaves_no_socket_of_its_own_and_all_others(pla
             await kubelet.until(1)
             assert len(place.sockets) == 3
         assert place.sockets == [other]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for instances in kubelet.instances.watch():
                 if not instances:
                     break
@@ -308,7 +308,7 @@ async def test_a_call_that_is_under_way_when_the_agent_ends_is_answered(place: P
         async with place.serving():
             await kubelet.until(1)
             call = asyncio.create_task(kubelet.prepare(B.uid))
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while not place.claims.asked:
                     await asyncio.sleep(0.01)
             asyncio.get_running_loop().call_later(0.1, place.claims.gate.set)

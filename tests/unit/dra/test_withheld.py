@@ -80,7 +80,7 @@ async def test_grants_pool_and_mps_daemons_are_followed() -> None:
     withholder = Withholder(held, served, strays, Latest(CUT))
 
     async def until(expected: frozenset[Place]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for found in withholder.places.watch():
                 if found == expected:
                     return

@@ -62,7 +62,7 @@ def keeper_of(provider: NvmlProvider, root: Path, stall_seconds: float = 5.0) ->
 
 
 async def until(keeper: InventoryKeeper, wanted: Callable[[Inventory], bool]) -> Inventory:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         async for inventory in keeper.inventory.watch():
             if wanted(inventory):
                 return inventory
@@ -338,7 +338,7 @@ async def test_a_hanging_call_shows_while_everything_else_goes_on(
         assert provider._asking._queue.qsize() == 0, "no look waits behind the one that hangs"
         assert [facts["call"] for facts in facts_of(caplog, "driver call hangs")] == ["nvmlDeviceGetBrand"]
         node.faults.clear()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while keeper.stalled:
                 await asyncio.sleep(0.01)
 
@@ -348,7 +348,7 @@ async def test_a_call_that_only_takes_its_time_does_not_count_as_hanging(
 ) -> None:
     node.faults.hang("nvmlDeviceGetBrand", seconds=0.2, times=1)
     keeper.rescan()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while provider.discovery.busy is None:
             await asyncio.sleep(0.01)
     assert keeper.stalled is None

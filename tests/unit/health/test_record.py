@@ -111,7 +111,7 @@ class Desk:
         self.recorder = HealthRecorder(file=self.file, record=self.record, lane=lane)
 
     async def until(self, wanted: records.Charts) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not self.file.path.exists() or self.file.load() != wanted:
                 await asyncio.sleep(0.01)
 

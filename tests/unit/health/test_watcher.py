@@ -53,7 +53,7 @@ class Ward:
         self.rescans += 1
 
     async def until(self, gpu: GpuUuid, *reasons: Reason) -> DeviceHealth:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for report in self.board.report.watch():
                 if {cause.reason for cause in report.of(gpu).causes} == set(reasons):
                     break
@@ -138,7 +138,7 @@ async def test_a_storm_of_an_applications_faults_is_worth_no_look_at_the_gpu() -
         await ward.until(C)
         looks = ward.readings.looks
         ward.events.happen(*(xid(31) for _ in range(1000)), xid(154))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while ward.readings.looks == looks:
                 await asyncio.sleep(0.01)
         await asyncio.sleep(0.1)
@@ -250,7 +250,7 @@ async def test_an_unwatched_gpu_is_subscribed_again_until_it_is_watched() -> Non
 
 async def test_a_changed_inventory_is_subscribed_to_anew(ward: Ward) -> None:
     ward.inventory.set(node(2, generation=2))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while len(ward.events.subscriptions) < 2:
             await asyncio.sleep(0.02)
     assert ward.events.subscriptions == [{A, B, C}, {A, B}]
@@ -356,7 +356,7 @@ async def test_what_was_wrong_with_an_instance_ends_with_it_whoever_has_removed_
         return {cause.instance.id for cause in causes if cause.instance is not None}
 
     async def seen(*expected: int) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for _ in ward.board.report.watch():
                 if sick() == set(expected):
                     return

@@ -37,7 +37,7 @@ class Worker:
 
 async def test_whoever_comes_second_works_once_the_first_has_ended(tmp_path: Path) -> None:
     first, second = Worker(tmp_path / "lock"), Worker(tmp_path / "lock")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async with running(first.run()):
             await first.works.wait()
             async with running(second.run()) as waiting:
@@ -50,7 +50,7 @@ async def test_whoever_comes_second_works_once_the_first_has_ended(tmp_path: Pat
 
 async def test_one_that_gives_up_waiting_leaves_the_lock_to_others(tmp_path: Path) -> None:
     first, second, third = (Worker(tmp_path / "lock") for _ in range(3))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async with running(first.run()):
             await first.works.wait()
             async with running(second.run()):
@@ -69,7 +69,7 @@ async def test_a_process_that_is_killed_leaves_the_lock_to_others(tmp_path: Path
     assert holder.stdout is not None
     assert await holder.stdout.readline() == b"has it\n"
     heir = Worker(tmp_path / "lock")
-    async with asyncio.timeout(5), running(heir.run()):
+    async with asyncio.timeout(30), running(heir.run()):
         await asyncio.sleep(0.05)
         assert not heir.works.is_set()
         holder.kill()

@@ -89,7 +89,7 @@ async def connected(path: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asy
 
 async def exchange(path: Path, sent: bytes) -> bytes:
     """Send, end the sending side, and read until the server closes."""
-    async with asyncio.timeout(10), connected(path) as (reader, writer):
+    async with asyncio.timeout(30), connected(path) as (reader, writer):
         writer.write(sent)
         writer.write_eof()
         return await received(reader)
@@ -158,7 +158,7 @@ async def test_an_answer_that_goes_on_is_sent_part_by_part_until_it_ends(tmp_pat
         return got
 
     loop = asyncio.get_running_loop()
-    async with asyncio.timeout(5), serving({"/count": counting}, tmp_path / "s"):
+    async with asyncio.timeout(30), serving({"/count": counting}, tmp_path / "s"):
         assert await asyncio.to_thread(read) == [b"first\n", b"0\n", b"1\n", b"2\n"]
     assert counting.open == 0
 
@@ -166,7 +166,7 @@ async def test_an_answer_that_goes_on_is_sent_part_by_part_until_it_ends(tmp_pat
 async def test_an_answer_that_goes_on_ends_with_its_client_and_leaves_room_for_another(tmp_path: Path) -> None:
     counting = Counting()
     request = b"GET /count HTTP/1.1\r\nHost: x\r\n\r\n"
-    async with asyncio.timeout(5), serving({"/count": counting}, tmp_path / "s", Limits(streams=1)):
+    async with asyncio.timeout(30), serving({"/count": counting}, tmp_path / "s", Limits(streams=1)):
         async with connected(tmp_path / "s") as (reader, writer):
             writer.write(request)
             await reader.readuntil(b"0\n")
@@ -245,7 +245,7 @@ async def test_a_connection_serves_many_requests_one_by_one_or_sent_at_once(path
     [b"GET /healthz HTTP/1.0\r\n\r\n", b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"],
 )
 async def test_a_client_that_wants_no_more_gets_the_connection_closed(path: Path, request_head: bytes) -> None:
-    async with asyncio.timeout(5), connected(path) as (reader, writer):
+    async with asyncio.timeout(30), connected(path) as (reader, writer):
         writer.write(request_head)
         answer = await received(reader)
     assert answer.endswith(b"ok\n")
@@ -302,7 +302,7 @@ async def test_no_bytes_do_more_than_get_an_answer_or_the_connection_closed(sent
 
 async def test_who_sends_nothing_or_never_ends_a_request_is_cut_off(tmp_path: Path) -> None:
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         serving(ROUTES, tmp_path / "s", HASTY),
         connected(tmp_path / "s") as (silent, _),
         connected(tmp_path / "s") as (slow, writer),
@@ -316,7 +316,7 @@ async def test_who_sends_nothing_or_never_ends_a_request_is_cut_off(tmp_path: Pa
 
 async def test_who_does_not_take_the_answer_is_cut_off(tmp_path: Path) -> None:
     async with (
-        asyncio.timeout(5),
+        asyncio.timeout(30),
         serving(ROUTES, tmp_path / "s", HASTY),
         connected(tmp_path / "s") as (reader, writer),
     ):
@@ -348,7 +348,7 @@ async def test_a_client_that_goes_away_in_the_middle_harms_nobody(path: Path) ->
 
 
 async def test_the_end_of_the_block_cuts_open_connections_and_what_they_wait_for(tmp_path: Path) -> None:
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group, serving(ROUTES, tmp_path / "s"):
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group, serving(ROUTES, tmp_path / "s"):
         idle, waiting = (group.create_task(exchange_open(tmp_path / "s", target)) for target in ("", "/endless"))
         await asyncio.sleep(0.05)
     assert (idle.result(), waiting.result()) == (b"", b"")

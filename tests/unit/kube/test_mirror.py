@@ -48,7 +48,7 @@ def a_slice(name: str, node: str = "n0", **metadata: Any) -> Object:
 async def mirroring(mirror: Mirror) -> AsyncIterator[Mirror]:
     """Run a mirror, from when it has its first copy."""
     async with running(mirror.run()):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             async for synced in mirror.synced.watch():
                 if synced:
                     break
@@ -57,7 +57,7 @@ async def mirroring(mirror: Mirror) -> AsyncIterator[Mirror]:
 
 async def until(mirror: Mirror, *names: str) -> None:
     """Wait until a mirror has these objects and no others."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for objects in mirror.objects.watch():
             if set(objects) == set(names):
                 return
@@ -288,7 +288,7 @@ async def test_a_token_that_is_refused_is_waited_for(server: ApiServer, client: 
         async with running(mirror.run()):
             await server.until(lambda: mirror.restarts >= 2)
             server.answers.token = "wrong"
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 async for synced in mirror.synced.watch():
                     if synced:
                         break

@@ -84,7 +84,7 @@ async def serving(script: Script, tls: ssl.SSLContext | None = None) -> AsyncIte
     server.endpoint = Endpoint(host="127.0.0.1", port=listening.sockets[0].getsockname()[1])
     async with listening:
         yield server
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while server.tasks:
                 await asyncio.sleep(0.001)
 

@@ -35,7 +35,7 @@ async def plugin(kubelet: EmbeddedKubelet) -> AsyncIterator[FakePlugin]:
 
 async def lost(kubelet: EmbeddedKubelet) -> ResourceView:
     """Wait until the plugin's stream has ended."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for _ in kubelet.resources.watch():
             if not kubelet.view(RESOURCE).connected:
                 break

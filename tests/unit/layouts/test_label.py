@@ -48,7 +48,7 @@ def labels_of(server: ApiServer) -> dict[str, str]:
 
 
 async def until(server: ApiServer, phase: str | None) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while labels_of(server).get(STATE_LABEL) != phase:
             await asyncio.sleep(0.01)
 

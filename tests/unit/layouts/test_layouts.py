@@ -113,7 +113,7 @@ async def test_what_is_made_by_hand_gives_way_to_the_layout(tmp_path: Path) -> N
             for instance in list(mig.instances.values())[:2]:
                 instance.compute.clear()
                 mig.destroy(instance)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while here.lying(1) != QUARTERS:
                     await asyncio.sleep(0.02)
 
@@ -128,7 +128,7 @@ async def test_what_is_held_is_waited_for_and_named_and_the_others_go_on(tmp_pat
             holder = await here.give(0, here.part(0, 2))
             here.order.set(order("all-1g.6gb"))
             await here.done("all-1g.6gb", Phase.PENDING)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while here.lying(1) != QUARTERS:
                     await asyncio.sleep(0.02)
             await here.done("all-1g.6gb", Phase.PENDING)
@@ -230,7 +230,7 @@ async def test_nobody_is_given_a_gpu_in_the_middle_of_a_change(tmp_path: Path) -
                 return mode is PartitionMode.ENABLED and len(here.inventory.instances.get(gpu, ())) == 4
 
             here.order.set(order("all-1g.6gb"))
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while not is_known():
                     try:
                         await here.ledger.reserve(pod)

@@ -41,7 +41,7 @@ async def orders(
 
 
 async def until(found: Orders, name: str | None) -> Order | None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async for order in found.order.watch():
             if (order.name if order else None) == name:
                 return order
@@ -103,7 +103,7 @@ async def test_a_file_that_changes_is_read_again_and_one_that_is_wrong_is_named(
             (ONE.replace("all,", "some,"), [], "mig-configs.one[0].devices"),
         ):
             file.write_text(content)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 async for order in found.order.watch():
                     if order and list(order.layouts or ()) == layouts and trouble in order.trouble:
                         break

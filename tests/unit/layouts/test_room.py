@@ -49,7 +49,7 @@ async def keeping(
 
 
 async def lies(here: World, *pieces: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while here.lying(1) != list(pieces):
             await asyncio.sleep(0.02)
     await here.nothing_held()
@@ -67,7 +67,7 @@ async def test_what_is_in_use_stays_and_it_is_said_that_there_is_no_room(tmp_pat
         async with keeping(node, tmp_path, settings("act", "2g.12gb", "4g.24gb")) as (here, room):
             await here.give(1, here.part(1, 2))
             await lies(here, "2g.12gb at 0", "2g.12gb at 2")
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 async for notes in room.notes.watch():
                     if len(notes) == 1:
                         break
@@ -78,7 +78,7 @@ async def test_what_is_in_use_stays_and_it_is_said_that_there_is_no_room(tmp_pat
 async def test_advice_says_the_steps_and_takes_none(tmp_path: Path) -> None:
     with simulated("a30-2") as node:
         async with keeping(node, tmp_path, settings("advise", "4g.24gb")) as (here, room):
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 async for notes in room.notes.watch():
                     if notes:
                         break

@@ -36,7 +36,7 @@ class Served:
     @asynccontextmanager
     async def channel(self) -> AsyncIterator[aio.Channel]:
         server = HealthServer(self.ward.view, lambda: self.ready, self.socket)
-        async with asyncio.timeout(10), running(server.run()):
+        async with asyncio.timeout(30), running(server.run()):
             while not self.socket.exists():
                 await asyncio.sleep(0.01)
             async with aio.insecure_channel(f"unix:{self.socket}") as channel:

@@ -72,7 +72,7 @@ class Place:
         return [asked.verb for asked in self.server.writes(path)]
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0.01)
 

@@ -266,7 +266,7 @@ async def test_the_watch_looks_when_a_source_changes_and_now_and_then(monkeypatc
     monkeypatch.setattr(readiness_watch, "LOOK_SECONDS", 0.05)
     facts, source = [Facts(inventory=Inventory())], Latest(0)
     watch = ReadinessWatch(lambda: facts[0], [source])
-    async with running(watch.run()), asyncio.timeout(5):
+    async with running(watch.run()), asyncio.timeout(30):
         async for found in watch.state.watch():
             if found.parts:
                 break

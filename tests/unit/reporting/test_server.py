@@ -58,7 +58,7 @@ async def server(agent: Agent, ward: Ward, path: Path) -> AsyncIterator[Path]:
 
 
 async def listening(path: Path) -> Path:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not path.exists():
             await asyncio.sleep(0.01)
     return path
@@ -173,7 +173,7 @@ async def test_who_watches_the_health_gets_a_line_for_each_change(server: Path, 
             second = msgspec.json.decode(next(found), type=HealthDocument)
         return [document.gpus[0].health for document in (first, second)]
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert await asyncio.to_thread(watch) == ["healthy", "withdrawn"]
 
 
@@ -235,7 +235,7 @@ async def test_nothing_can_be_cleared_where_no_way_was_given_to_do_it(agent: Age
 
 
 async def over_tcp(port: int) -> bytes:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             try:
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)

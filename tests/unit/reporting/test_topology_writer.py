@@ -69,7 +69,7 @@ class Place:
         return "".join(one.standing + (one.trouble or "") for one in self.reports.value.values())
 
     async def until(self, condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0.01)
 

@@ -312,20 +312,20 @@ class TestSpeed:
         return self.quickest(ask_gpus(size, available), whole_gpus(node))
 
     def test_four_of_eight_gpus(self) -> None:
-        assert self.whole(cube_mesh(), 4, range(8)) < 0.02
+        assert self.whole(cube_mesh(), 4, range(8)) < 0.1
 
     @pytest.mark.parametrize("size", [1, 7, 8, 9, 16])
     def test_any_number_of_sixteen_gpus(self, size: int) -> None:
-        assert self.whole(switched_node([None] * 16), size, range(16)) < 0.1
+        assert self.whole(switched_node([None] * 16), size, range(16)) < 0.5
 
     def test_fifty_six_of_sixty_four_devices_on_eight_gpus(self) -> None:
         for policy in FILLING:
             pool = shares(h200_node(), (8,) * 8, policy)
-            assert self.quickest(ask(56, pool.parents), pool) < 0.05
+            assert self.quickest(ask(56, pool.parents), pool) < 0.25
 
     def test_fifty_six_of_sixty_four_gpus(self) -> None:
-        assert self.whole(switched_node([i // 8 for i in range(64)]), 56, range(64)) < 0.5
+        assert self.whole(switched_node([i // 8 for i in range(64)]), 56, range(64)) < 2.5
 
     def test_a_hundred_of_five_hundred_shares(self) -> None:
         pool = shares(h200_node(), (64,) * 8)
-        assert self.quickest(ask(100, pool.parents), pool) < 0.05
+        assert self.quickest(ask(100, pool.parents), pool) < 0.25

@@ -35,7 +35,7 @@ if [ -e "$folder/$gpu.refuses" ]; then
   echo "not available on $gpu"
   exit 3
 fi
-mkdir -p "$folder" && echo "$value" > "$folder/$gpu"
+mkdir -p "$folder" && echo "$value" > "$folder/$gpu.$$" && mv "$folder/$gpu.$$" "$folder/$gpu"
 """
 
 

@@ -77,7 +77,7 @@ def test_events_come_one_after_another_in_order(watched: EventSet, node: Simulat
 def test_nothing_happens_is_no_event_and_no_error(watched: EventSet) -> None:
     began = time.monotonic()
     assert watched.wait() == []
-    assert 0.04 <= time.monotonic() - began < 1
+    assert 0.04 <= time.monotonic() - began < 20
 
 
 @pytest.mark.parametrize(
