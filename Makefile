@@ -2,13 +2,14 @@
 PYTHON ?= python3
 # How many nodes the node tests run on at once; they mostly wait.
 NODES ?= 2
+MINUTES ?= 60
 BIN := .venv/bin
 READY := .venv/.ready
 # Not --quiet: what is not said then is not counted as broken either.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-skew test-nfd test-gpu check docs format bench release audit protos lock clean
+.PHONY: help demo test test-node test-skew test-nfd test-gpu soak check docs format bench release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +23,9 @@ test: $(READY) ## the tests that need neither a GPU nor a cluster
 test-node: $(READY) ## the tests on a real Kubernetes node, built and started here (Go, root)
 	$(BIN)/python -m tests.node.rig build
 	$(BIN)/python -m pytest -m node -n $(NODES) --dist worksteal tests/node $(ARGS)
+
+soak: $(READY) ## mixed load on a real node for MINUTES=60: growth of the agent, double grants, what is left behind (Go, root)
+	$(BIN)/python -m tests.node.soak --minutes $(MINUTES) $(ARGS)
 
 test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (Go, root; builds it once, some 12 minutes)
 	$(BIN)/python -m pytest -m skew tests/node/test_skew.py $(ARGS)

@@ -4,15 +4,22 @@ What is not understood is an error that names its path: a claim that is prepared
 that nobody allocated to it.
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from node_agent.errors import ClaimUnreadable
 from node_agent.model.claim import AllocatedDevice, Claim, ClaimUid, OpaqueConfig
 
 POD_CLAIM_NAME = "resource.kubernetes.io/pod-claim-name"
+
+_LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
+# Both become parts of paths; the one is the API server's to check, the other any user's to write.
+_Request = Annotated[str, Meta(pattern=rf"^{_LABEL}(/{_LABEL})?\Z")]
+_POD_CLAIM = re.compile(_LABEL)
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -20,7 +27,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class _Result(_Part, frozen=True, kw_only=True):
-    request: str
+    request: _Request
     driver: str
     pool: str
     device: str
@@ -79,10 +86,16 @@ def claim_of(document: Mapping[str, Any]) -> Claim:
         namespace=found.metadata.namespace,
         name=found.metadata.name,
         generation=found.metadata.generation,
-        pod_claim_name=found.metadata.annotations.get(POD_CLAIM_NAME),
+        pod_claim_name=_pod_claim_name(found.metadata.annotations),
         results=None if allocation is None else tuple(map(_result, allocation.devices.results)),
         configs=() if allocation is None else _configs(allocation.devices.config),
     )
+
+
+def _pod_claim_name(annotations: Mapping[str, str]) -> str | None:
+    """What a pod calls the claim that a template made for it; anything that no pod can call one is passed over."""
+    name = annotations.get(POD_CLAIM_NAME, "")
+    return name if _POD_CLAIM.fullmatch(name) else None
 
 
 def _result(found: _Result) -> AllocatedDevice:

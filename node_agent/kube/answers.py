@@ -16,6 +16,7 @@ from node_agent.errors import (
     TooManyRequests,
     Unavailable,
 )
+from node_agent.kit.shallow import decoded
 from node_agent.kube.resources import Object
 from node_agent.kube.transport import Answer
 
@@ -39,7 +40,7 @@ def content(verb: str, path: str, answer: Answer) -> Object:
     if answer.status >= 300:
         raise refused(verb, path, answer)
     try:
-        return msgspec.json.decode(answer.body, type=Object)
+        return msgspec.convert(decoded(answer.body), Object)
     except msgspec.DecodeError as error:
         text = f"{verb} {path} was answered with something else than a JSON object: {_text(answer.body)}"
         raise Unavailable(text, verb=verb, path=path, code=answer.status) from error
@@ -86,7 +87,7 @@ def _advice(code: int, said: str) -> str:
 def _status(answer: Answer) -> Mapping[str, Any]:
     """The Status in an answer; what stands between us and the server may have answered something else."""
     try:
-        status = msgspec.json.decode(answer.body)
+        status = decoded(answer.body)
     except msgspec.DecodeError:
         status = None
     if not isinstance(status, dict) or status.get("kind") != "Status":

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from node_agent.errors import NotFound, Unavailable
+from node_agent.kit.shallow import decoded
 from node_agent.kube.access import Access
 from node_agent.kube.answers import refusal
 from node_agent.kube.calls import Call, Calls, Patience
@@ -211,7 +212,7 @@ class KubeClient:
 async def _events(call: Call, lines: AsyncIterator[bytes]) -> AsyncGenerator[WatchEvent, None]:
     async for line in lines:
         try:
-            event = msgspec.json.decode(line)
+            event = decoded(line)
             kind, item = event["type"], event["object"]
             if kind == "ERROR":
                 raise refusal(call.verb, call.path, item)

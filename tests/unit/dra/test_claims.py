@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.dra.claims import claim_of
+from node_agent.dra.claims import POD_CLAIM_NAME, claim_of
 from node_agent.errors import ClaimUnreadable
 from node_agent.model.claim import AllocatedDevice, OpaqueConfig
 
@@ -80,11 +80,22 @@ def test_class_configs_come_before_claim_configs_whatever_their_order() -> None:
     [
         ({**RESULT, "device": 3}, "status.allocation.devices.results"),
         ({"request": "gpus"}, "status.allocation.devices.results"),
+        ({**RESULT, "request": "../../../etc"}, "status.allocation.devices.results"),
+        ({**RESULT, "request": "gpus/a/b"}, "status.allocation.devices.results"),
+        ({**RESULT, "request": "gpus\n"}, "status.allocation.devices.results"),
     ],
 )
 def test_what_is_not_understood_is_an_error_that_names_claim_and_path(result: dict[str, Any], path: str) -> None:
     with pytest.raises(ClaimUnreadable, match=rf"claim four cannot be read: .*{path}"):
         claim_of(document(results=[result]))
+
+
+@pytest.mark.parametrize("name", ["../../../../etc", "gpus\n", "", "a" * 64, "a/b", "\0", "Gpus"])
+def test_what_no_pod_can_call_a_claim_is_nobodys_name_for_it(name: str) -> None:
+    """The claim's owner may write anything there, and a path in the container is made of it."""
+    found = document()
+    found["metadata"]["annotations"] = {POD_CLAIM_NAME: name}
+    assert claim_of(found).pod_claim_name is None
 
 
 @given(JSON)

@@ -231,6 +231,18 @@ async def test_a_line_that_is_no_event_ends_the_watch_with_an_error(content: Any
         await anext(events)
 
 
+async def test_what_is_nested_without_end_costs_no_other_object_of_the_watch() -> None:
+    """Any user may put such a thing into a claim of his own, and all claims come in one stream."""
+    deep = b'{"type": "ADDED", "object": {"a": ' + b"[" * 5000 + b"]" * 5000 + b"}}"
+    stream = _events(Call(verb="watch", path="/p"), raw_lines(deep, b'{"type": "ADDED", "object": {"b": 2}}'))
+    assert [list(event.object) async for event in stream] == [["a"], ["b"]]
+
+
+async def raw_lines(*content: bytes) -> AsyncIterator[bytes]:
+    for line in content:
+        yield line
+
+
 @pytest.mark.parametrize(
     ("served", "newest"),
     [

@@ -1,0 +1,336 @@
+"""Mixed load on a real node for as long as one likes: nothing grows, is given out twice, or is left behind.
+
+``make soak`` (``python -m tests.node.soak --minutes 60``) starts its own node and prints its figures. Pods come and
+go by limits and by claims, among them claims that have GPUs cut by MIG. Meanwhile Xids strike, GPUs fall off the bus,
+the configuration changes, and the kubelet restarts. In the first third of the time agents are killed as well; in the
+rest one agent lives, and its growth is what is measured.
+"""
+
+import argparse
+import os
+import random
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from node_agent.allocation.checkpoint import decode
+from node_agent.allocation.grants import Door
+from node_agent.hardware.simulated.control import send
+from tests.node import agent as agents
+from tests.node.rig.api import Object
+from tests.node.rig.node import RealNode
+from tests.node.rig.pods import FINAL, busybox_pod
+from tests.node.rig.program import Program
+from tests.node.rig.waiting import wait_until
+from tests.node.test_claims import DRIVER, NAMESPACE, claim, devices, pod_with, prepare_cluster
+
+MIG = "mig.nvidia.com"
+STATE = "/var/lib/gpu-node-agent/ledger.json"
+SIMULATE = "/run/gpu-node-agent/simulate.sock"
+MOST_PODS = 8
+CHURN = 1 / 3
+"""The part of the time in which agents are killed."""
+WARM = 1 / 4
+"""The part of the last agent's life that does not count: what it keeps for good it has to get first."""
+# Of a pod by its limits the kubelet says so when it had no GPU left, or when the agent did.
+EXPECTED = {"UnexpectedAdmissionError", f"OutOf{agents.GPU}"}
+LIST = "ls -d /dev/nvidia[0-9]* /dev/nvidia-caps/* 2>/dev/null; sleep {seconds}"
+FIGURES = ("memory_kib", "files", "threads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sample:
+    """What the agent's process took, ``at`` seconds of the monotonic clock."""
+
+    at: float
+    memory_kib: int
+    files: int
+    threads: int
+
+
+def sample(pid: int) -> Sample:
+    status = Path(f"/proc/{pid}/status").read_text()
+    (memory,), (threads,) = (re.findall(rf"^{name}:\s+(\d+)", status, re.MULTILINE) for name in ("VmRSS", "Threads"))
+    files = len(os.listdir(f"/proc/{pid}/fd"))
+    return Sample(at=time.monotonic(), memory_kib=int(memory), files=files, threads=int(threads))
+
+
+def slope(samples: list[Sample], figure: str) -> float:
+    """By how much a figure grows in an hour: the line of least squares."""
+    at = [one.at / 3600 for one in samples]
+    values = [float(getattr(one, figure)) for one in samples]
+    middle, mean = sum(at) / len(at), sum(values) / len(values)
+    spread = sum((x - middle) ** 2 for x in at)
+    return sum((x - middle) * (y - mean) for x, y in zip(at, values, strict=True)) / spread if spread else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """When a pod saw a device file, in the kubelet's whole seconds; ``part`` where it has a part of the GPU."""
+
+    pod: str
+    path: str
+    began: str
+    ended: str
+    part: bool
+
+    def clashes(self, other: "Span") -> bool:
+        together = self.began < other.ended and other.began < self.ended
+        return self.path == other.path and together and not (self.part and other.part)
+
+
+@dataclass(kw_only=True)
+class Soak:
+    """The load on one node; ``run`` it, then ask for ``figures`` and ``mistakes``."""
+
+    node: RealNode
+    seconds: float
+    seed: int
+    counts: Counter[str] = field(default_factory=Counter)
+    samples: list[Sample] = field(default_factory=list)
+    mistakes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
+        self._spans: list[Span] = []
+        self._settings = self._make_settings()
+        self._excluded = False
+        self.agent = self._start()
+
+    # The agent
+
+    def _make_settings(self) -> Object:
+        manifest = busybox_pod("identity-soak", serviceAccountName="gpu-node-agent")
+        manifest["metadata"]["namespace"] = NAMESPACE
+        identity = self.node.pods.run(manifest)
+        kubeconfig = self.node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity)
+        return {
+            "agent": {
+                "kubeconfig": str(kubeconfig),
+                "frontDoors": {"dra": True, "devicePlugin": True},
+                "mig": {"onDemand": ["gpu-6", "gpu-7"]},
+                "health": {"probeInterval": "2s"},
+                "log": {"level": "info"},
+            }
+        }
+
+    def _start(self) -> Program:
+        agent = agents.launch(self.node, self._settings)
+        agents.registered(agent, timeout=60)
+        wait_until("the slices are there", lambda: devices(self.node), timeout=60)
+        return agent
+
+    def _end(self, number: signal.Signals) -> None:
+        self.agent.stop(number)
+        self._look_into(self.agent.text())
+        self.agent = self._start()
+
+    def _look_into(self, log: str) -> None:
+        self.mistakes += [line for line in log.splitlines() if "Traceback" in line or "a pod has what another" in line]
+
+    # What happens
+
+    def run(self) -> None:
+        """Load the node, then let it come to rest, and see whether anything is left."""
+        began, churn = time.monotonic(), self.seconds * CHURN
+        due = {action: every * self._random.random() for action, every in self._actions(churning=True).items()}
+        while (now := time.monotonic() - began) < self.seconds:
+            actions = self._actions(churning=now < churn)
+            for action in [one for one in actions if due[one] <= now]:
+                action()
+                due[action] = time.monotonic() - began + actions[action] * (0.5 + self._random.random())
+            self._reap()
+            if now >= churn:
+                self.samples.append(sample(self.agent.pid))
+            time.sleep(0.2)
+        self._rest()
+        self._look_into(self.agent.text())
+
+    def _actions(self, *, churning: bool) -> dict[Callable[[], None], float]:
+        """What is done, and every how many seconds about."""
+        short = min(1.0, max(0.2, self.seconds / 600))
+        steady: dict[Callable[[], None], float] = {
+            self._add_pod: 0.7,
+            self._application_xid: 3.0,
+            self._break_gpu: 25.0 * short,
+            self._lose_gpu: 40.0 * short,
+            self._reload: 30.0 * short,
+            self._restart_kubelet: 120.0 * short,
+        }
+        return steady | ({self._kill_agent: 45.0 * short} if churning else {})
+
+    def _add_pod(self) -> None:
+        alive = [pod for pod in self._pods() if pod["status"]["phase"] not in FINAL]
+        if len(alive) >= MOST_PODS:
+            return
+        self.counts["pods"] += 1
+        name, kind = f"soak-{self.counts['pods']}", self._random.choice(("limit", "limit", "claim", "claim", "mig"))
+        self.counts[f"pods by {kind}"] += 1
+        script = LIST.format(seconds=self._random.choice((0.2, 1, 3, 6)))
+        if kind == "limit":
+            self.node.api.create(agents.gpu_pod(name, self._random.choice((1, 1, 2)), script))
+            return
+        if kind == "mig":
+            profile = self._random.choice(("1g.18gb", "2g.35gb", "3g.71gb"))
+            cel = {"cel": {"expression": f'device.attributes["{DRIVER}"].profile == "{profile}"'}}
+            wanted = claim(name, selectors=[cel], deviceClassName=MIG)
+        else:
+            wanted = claim(name, self._random.choice((1, 1, 2)))
+        self.node.api.create(wanted)
+        self.node.api.create(pod_with(name, name, script))
+
+    def _application_xid(self) -> None:
+        self._simulate("xid", code=31)
+
+    def _break_gpu(self) -> None:
+        gpu = self._simulate("xid", code=79)
+        time.sleep(1)
+        self._simulate("restore-gpu", gpu)
+
+    def _lose_gpu(self) -> None:
+        gpu = self._simulate("lose-gpu")
+        time.sleep(1)
+        self._simulate("restore-gpu", gpu)
+
+    def _simulate(self, command: str, gpu: str = "", **more: Any) -> str:
+        gpu = gpu or str(self._random.randrange(8))
+        self.counts[" ".join((command, *map(str, more.values())))] += 1
+        send(self.node.machine.path(SIMULATE), {"command": command, "gpu": gpu, **more})
+        return gpu
+
+    def _reload(self) -> None:
+        self.counts["reloads"] += 1
+        self._excluded = not self._excluded
+        self._write({"devices": {"exclude": ["gpu-5"] if self._excluded else []}})
+
+    def _write(self, change: Object) -> None:
+        settings = {"version": "v1", "agent": self._settings["agent"] | change}
+        file = self.node.machine.folder / "agent.yaml"
+        beside = file.with_suffix(".new")
+        beside.write_text(yaml.safe_dump(settings))
+        beside.replace(file)
+
+    def _restart_kubelet(self) -> None:
+        self.counts["kubelet restarts"] += 1
+        self.node.restart_kubelet(self._random.choice((signal.SIGTERM, signal.SIGKILL)))
+
+    def _kill_agent(self) -> None:
+        number = self._random.choice((signal.SIGTERM, signal.SIGKILL))
+        self.counts["agents killed" if number is signal.SIGKILL else "agents ended"] += 1
+        self._end(number)
+
+    # Pods that have ended
+
+    def _pods(self) -> list[Object]:
+        pods = self.node.api.list("Pod", "default")
+        return [pod for pod in pods if pod["metadata"]["name"].startswith("soak-")]
+
+    def _reap(self) -> None:
+        """Note what ended pods saw and for how long, and remove them with their claims."""
+        for pod in self._pods():
+            if pod["status"]["phase"] in FINAL and "deletionTimestamp" not in pod["metadata"]:
+                self._note(pod)
+                self._remove(pod["metadata"]["name"])
+
+    def _note(self, pod: Object) -> None:
+        if pod["status"]["phase"] == "Failed":
+            reason = pod["status"].get("reason", "?")
+            self.counts[f"failed: {reason}"] += 1
+            if reason not in EXPECTED or "resourceClaims" in pod["spec"]:
+                self.mistakes.append(f"{pod['metadata']['name']} failed: {self.node.pods.describe(pod)}")
+            return
+        spans = list(self._seen(pod))
+        clashes = [(one, other) for one in spans for other in self._spans if one.clashes(other)]
+        self.mistakes += [f"{one.path}: {one.pod} and {other.pod} at once" for one, other in clashes]
+        # Nobody who is still to be noted began before the oldest of these ended.
+        self._spans = [*self._spans[-500:], *spans]
+        self.counts["devices seen"] += len(spans)
+
+    def _seen(self, pod: Object) -> Iterator[Span]:
+        state = pod["status"]["containerStatuses"][0]["state"]["terminated"]
+        paths = self.node.pods.log(pod).split()
+        if not paths:
+            self.mistakes.append(f"{pod['metadata']['name']} saw no device")
+        part = any("caps" in path for path in paths)
+        for path in paths:
+            yield Span(
+                pod=pod["metadata"]["name"],
+                path=path,
+                began=state["startedAt"],
+                ended=state["finishedAt"],
+                part=part and "caps" not in path,
+            )
+
+    def _remove(self, name: str) -> None:
+        for kind in ("Pod", "ResourceClaim"):
+            if self.node.api.find(kind, name) is not None:
+                self.node.api.delete(kind, name)
+        self.node.api.created[:] = [one for one in self.node.api.created if one["metadata"]["name"] != name]
+
+    # The end
+
+    def _rest(self) -> None:
+        """End all pods, and await that the node is as it was: every GPU on offer, and no trace of anybody."""
+        self._write({"devices": {"exclude": []}})
+        for pod in self._pods():
+            self._remove(pod["metadata"]["name"])
+        wait_until("all pods are gone", lambda: not self._pods(), timeout=60)
+        for one in self.node.api.list("ResourceClaim", "default"):
+            self._remove(one["metadata"]["name"])
+        try:
+            agents.offered(self.node, 8, timeout=120)
+            wait_until("nothing is left", lambda: not self.orphans(), timeout=60, every=1)
+        finally:
+            self.mistakes += self.orphans()
+
+    def orphans(self) -> list[str]:
+        """What is there although no pod is."""
+        books = decode(self.node.machine.path(STATE).read_bytes())
+        grants = [grant for grant in books.grants.values() if grant.holder.door is Door.CLAIM]
+        specs = [path.name for path in self.node.cdi_folder.iterdir() if "claim" in path.name]
+        sick = [name for name, device in devices(self.node).items() if device.get("taints")]
+        return [
+            *(f"{grant.holder} holds devices" for grant in grants),
+            *(f"{name} is there" for name in specs),
+            *(f"{name} is tainted" for name in sick),
+        ]
+
+    def figures(self) -> list[str]:
+        """What was done, and how the last agent grew."""
+        done = f"seed {self.seed}: " + ", ".join(f"{count} {what}" for what, count in sorted(self.counts.items()))
+        steady = self.samples[int(len(self.samples) * WARM) :]
+        if not steady:
+            return [done]
+        grown = [
+            f"{figure}: {getattr(steady[0], figure)} at first, {getattr(steady[-1], figure)} at last, at most "
+            f"{max(getattr(one, figure) for one in steady)}, {slope(steady, figure):+.1f} an hour"
+            for figure in FIGURES
+        ]
+        minutes = (steady[-1].at - steady[0].at) / 60
+        return [done, f"one agent for {minutes:.1f} minutes, {len(steady)} samples:", *grown]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60)
+    parser.add_argument("--seed", type=int, default=random.randrange(1000))
+    wanted = parser.parse_args()
+    with RealNode() as node:
+        soak = Soak(node=prepare_cluster(node), seconds=wanted.minutes * 60, seed=wanted.seed)
+        try:
+            soak.run()
+        finally:
+            print(*soak.figures(), *(f"MISTAKE {one}" for one in soak.mistakes), sep="\n", flush=True)
+    sys.exit(bool(soak.mistakes))
+
+
+if __name__ == "__main__":
+    main()
