@@ -24,8 +24,9 @@ from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import FRONT_DOORS, Door
 from node_agent.allocation.ledger import Ledger
 from node_agent.cdi.hooks import find_hook_program
+from node_agent.cdi.imex import channel_place
 from node_agent.cdi.names import partition_device, qualified
-from node_agent.cdi.nodes import Stat
+from node_agent.cdi.nodes import Stat, Wanted
 from node_agent.cdi.publisher import SpecPublisher
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
@@ -289,6 +290,7 @@ def _publisher(ground: Ground, inventory: Latest[Inventory]) -> SpecPublisher:
         find_hook=lambda: find_hook_program(roots, settings.cdi_hook_path),
         lane=ground.files,
         stat=ground.stat,
+        wanted=Wanted().with_channels(settings.imex_channels, required=settings.imex_required),
     )
 
 
@@ -334,7 +336,7 @@ def _plugin(
         inventory=inventory,
         health=ground.board.report,
         cdi=publisher.published if needs_cdi else None,
-        give=_giver(settings, resource, mps),
+        give=_giver(settings, resource, publisher, mps),
         held=limits.held,
         grants=ground.ledger.grants,
         take=limits.take,
@@ -349,11 +351,18 @@ def _route(settings: Settings) -> Route:
     return SocketRoute(kubelet / "device-plugins")
 
 
-def _giver(settings: Settings, resource: str, mps: MpsShares) -> Give:
+def _giver(settings: Settings, resource: str, publisher: SpecPublisher, mps: MpsShares) -> Give:
+    def channels() -> list[int]:
+        """Those that are there; the toolkit would start no container with another."""
+        edits = publisher.edits.value
+        places = {node.path for node in edits.common.device_nodes} if edits is not None else set()
+        return [number for number in settings.imex_channels if channel_place(number) in places]
+
     naming = Naming(
         qualified=lambda name: qualified(partition_device(name)),
         by_index=settings.device_id_strategy == "index",
         annotation=f"{settings.cdi_annotation_prefix}node-agent_{resource.rpartition('/')[2]}",
+        channels=channels,
     )
 
     def give(devices: Sequence[OfferedDevice]) -> Answer:

@@ -52,6 +52,8 @@ AFTER_RESTART: Mapping[str, str] = {
     "operator_validations": "agent.gpuOperator.validations",
     "operator_wait_for": "agent.gpuOperator.waitFor",
     "mps_root": "flags.mpsRoot",
+    "imex_channels": "imex.channelIDs",
+    "imex_required": "imex.required",
     "paths": "agent.paths",
 }
 

@@ -5,13 +5,14 @@ Majors of all but /dev/nvidia<n> change from boot to boot and with each load of 
 """
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from stat import S_IMODE, S_ISCHR
 
 from node_agent.cdi.capabilities import capability_nodes
 from node_agent.cdi.edits import DeviceNode
+from node_agent.cdi.imex import channel_place
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.roots import DriverRoots
 from node_agent.errors import CdiError
@@ -34,6 +35,22 @@ Stat = Callable[[Path], os.stat_result]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """The nodes that all containers with GPUs get, each with why: without a needed one no GPU can be used."""
+
+    needed: Mapping[str, str] = field(default_factory=lambda: NEEDED)
+    optional: Mapping[str, str] = field(default_factory=lambda: OPTIONAL)
+
+    def with_channels(self, channels: Iterable[int], *, required: bool) -> "Wanted":
+        """These and IMEX channels."""
+        why = "the driver makes it with NVreg_CreateImexChannel0=1, nvidia-modprobe -c makes any"
+        places = {channel_place(number): f"imex.channelIDs names it; {why}" for number in channels}
+        if required:
+            return replace(self, needed={**self.needed, **places})
+        return replace(self, optional={**self.optional, **places})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceNodes:
     """The nodes that exist: ``common`` for every container, ``gpus`` by GPU, those of a GPU with its DRM nodes.
 
@@ -49,11 +66,13 @@ class DeviceNodes:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def find_device_nodes(roots: DriverRoots, inventory: Inventory, stat: Stat = os.stat) -> DeviceNodes:
+def find_device_nodes(
+    roots: DriverRoots, inventory: Inventory, stat: Stat = os.stat, wanted: Wanted | None = None
+) -> DeviceNodes:
     """Look at the nodes of all GPUs of the inventory and at those that all of them share."""
-    look = _Look(roots=roots, stat=stat)
-    needed = [look.at(place, why) for place, why in NEEDED.items()]
-    optional = [look.at(place, why) for place, why in OPTIONAL.items()]
+    look, wanted = _Look(roots=roots, stat=stat), wanted or Wanted()
+    needed = [look.at(place, why) for place, why in wanted.needed.items()]
+    optional = [look.at(place, why) for place, why in wanted.optional.items()]
     gpus = {gpu.uuid: look.at_gpu(gpu) for gpu in inventory.gpus}
     partitions = {
         one.uuid: look.at_partition(one, inventory.by_uuid[one.parent]) for one in inventory.partitions.values()

@@ -15,7 +15,7 @@ from node_agent.cdi.driver import find_driver_files
 from node_agent.cdi.edits import ContainerEdits, NodeEdits
 from node_agent.cdi.hooks import HookProgram
 from node_agent.cdi.left_out import LeftOut
-from node_agent.cdi.nodes import Stat, find_device_nodes
+from node_agent.cdi.nodes import Stat, Wanted, find_device_nodes
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.errors import CdiError
@@ -46,7 +46,8 @@ class Published:
 class SpecPublisher:
     """Publishes the spec of the inventory's GPUs; file work is done on ``lane``, since disks may hang.
 
-    ``edits`` is what the spec is made of, for the specs of claims. ``stat`` looks at device nodes.
+    ``edits`` is what the spec is made of, for the specs of claims. ``stat`` looks at device nodes, of which the
+    ``wanted`` ones go to every container.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class SpecPublisher:
         find_hook: Callable[[], HookProgram | None],
         lane: Lane,
         stat: Stat = os.stat,
+        wanted: Wanted | None = None,
     ) -> None:
         self._inventory = inventory
         self._roots = roots
@@ -65,6 +67,7 @@ class SpecPublisher:
         self._find_hook = find_hook
         self._lane = lane
         self._stat = stat
+        self._wanted = wanted
         self.published = Latest(Published())
         self.edits: Latest[NodeEdits | None] = Latest(None)
 
@@ -112,7 +115,8 @@ class SpecPublisher:
                 log.info("CDI spec removed: the node has no GPU")
             return Built(spec=None)
         files = find_driver_files(self._roots, inventory.driver.version)
-        built = node_spec(inventory, find_device_nodes(self._roots, inventory, self._stat), files, self._find_hook())
+        nodes = find_device_nodes(self._roots, inventory, self._stat, self._wanted)
+        built = node_spec(inventory, nodes, files, self._find_hook())
         if built.spec is not None and self._writer.write(built.spec):
             log.info("CDI spec written", kind=built.spec.kind, devices=len(built.spec.devices))
         return built

@@ -20,7 +20,6 @@ UNSERVED: Mapping[str, str] = {
     "flags.plugin.passDeviceSpecs": "device nodes reach a container through CDI",
     "flags.gfd.oneshot": "labels are kept as long as the agent runs; `node-agent labels` prints them once",
     "flags.gfd.sleepInterval": "labels are written when something changes",
-    "imex": "IMEX channels are not offered yet",
 }
 # Values of these keys that mean what the agent does anyway.
 _SERVED_VALUES = {"flags.deviceDiscoveryStrategy": ("auto", "nvml")}

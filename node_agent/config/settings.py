@@ -140,7 +140,8 @@ class Settings:
     ``dra`` is ``auto`` where it depends on whether the API server can be reached, by ``kubeconfig`` or from inside the
     cluster. ``driver_root`` and ``dev_root`` are the host's, the ``container_…`` ones where the agent sees the same.
     ``exclude``, ``shareable`` and ``mig_on_demand`` name GPUs by UUID, index, name or product. ``mps_root`` is the
-    host's folder for MPS.
+    host's folder for MPS. ``imex_channels`` go to every container with a GPU, which is not given out without them where
+    they are ``imex_required``.
     """
 
     node_name: str = ""
@@ -185,6 +186,8 @@ class Settings:
     operator_wait_for: tuple[str, ...] = ()
     kubelet_config: Path = Path("/var/lib/kubelet/config.yaml")
     mps_root: Path | None = None
+    imex_channels: tuple[int, ...] = ()
+    imex_required: bool = False
     labels: Labels = field(default_factory=Labels)
     sharing: Sharing = field(default_factory=Sharing)
     paths: Paths = field(default_factory=Paths)
@@ -238,6 +241,8 @@ def settings(file: File) -> Settings:
         operator_wait_for=agent.gpu_operator.wait_for,
         kubelet_config=Path(agent.node_reports.kubelet_config),
         mps_root=Path(flags.mps_root) if flags.mps_root else None,
+        imex_channels=file.imex.channel_ids,
+        imex_required=file.imex.required,
         labels=_labels(file),
         sharing=_sharing(file),
         paths=_paths(file),

@@ -12,6 +12,8 @@ from node_agent.deviceplugin.offer import OfferedDevice
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"
 # The container toolkit takes mounts of /dev/null below this folder as the names of the wanted devices.
 VOLUME_MOUNTS_FOLDER = "/var/run/nvidia-container-devices"
+# By the same two ways the toolkit is told of IMEX channels; by CDI they come with every GPU.
+IMEX_CHANNELS, IMEX_FOLDER = "NVIDIA_IMEX_CHANNELS", f"{VOLUME_MOUNTS_FOLDER}/imex"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,12 +38,13 @@ class Naming:
     """How devices are called: ``qualified`` makes a CDI name of a device's, which is its UUID, or ``by_index``.
 
     ``annotation`` is the key under which CDI names are annotated; another one for each resource, since the kubelet
-    keeps only one value of a key.
+    keeps only one value of a key. ``channels`` tells the IMEX channels that go with every device.
     """
 
     qualified: Callable[[str], str]
     by_index: bool = False
     annotation: str = "cdi.k8s.io/node-agent_gpu"
+    channels: Callable[[], Sequence[int]] = tuple
 
     def of(self, device: OfferedDevice) -> str:
         return device.index if self.by_index else device.uuid
@@ -73,12 +76,15 @@ def _cdi_annotations(names: Sequence[str], naming: Naming) -> Answer:
     return Answer(annotations={naming.annotation: ",".join(naming.qualified(name) for name in names)})
 
 
-def _envvar(names: Sequence[str], _: Naming) -> Answer:
-    return Answer(environment={VISIBLE_DEVICES: ",".join(names)})
+def _envvar(names: Sequence[str], naming: Naming) -> Answer:
+    channels = ",".join(map(str, naming.channels()))
+    return Answer(environment={VISIBLE_DEVICES: ",".join(names), **({IMEX_CHANNELS: channels} if channels else {})})
 
 
-def _volume_mounts(names: Sequence[str], _: Naming) -> Answer:
-    mounts = tuple(Mount(host_path="/dev/null", container_path=f"{VOLUME_MOUNTS_FOLDER}/{name}") for name in names)
+def _volume_mounts(names: Sequence[str], naming: Naming) -> Answer:
+    places = [f"{VOLUME_MOUNTS_FOLDER}/{name}" for name in names]
+    places += [f"{IMEX_FOLDER}/{channel}" for channel in naming.channels()]
+    mounts = tuple(Mount(host_path="/dev/null", container_path=place) for place in places)
     return Answer(environment={VISIBLE_DEVICES: VOLUME_MOUNTS_FOLDER}, mounts=mounts)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.cdi.edits import DeviceNode
-from node_agent.cdi.nodes import find_device_nodes
+from node_agent.cdi.nodes import Wanted, find_device_nodes
 from node_agent.cdi.roots import DriverRoots
 from node_agent.model.inventory import Inventory
 from tests.fakes.builders import gpu, h200_node, inventory
@@ -158,3 +158,37 @@ def test_the_real_null_device_is_looked_at_with_real_stat(tmp_path: Path) -> Non
         ("/dev/nvidiactl", str(tmp_path / "dev/nvidiactl"))
     ]
     assert (found.common[0].major, found.common[0].minor) == (1, 3)
+
+
+# IMEX channels
+
+CHANNEL = "/dev/nvidia-caps-imex-channels/channel0"
+
+
+@pytest.mark.parametrize("required", [False, True])
+def test_a_configured_channel_goes_to_every_container(required: bool) -> None:
+    nodes = Nodes().server(NODE).add(CHANNEL, 236, 0)
+    found = find_device_nodes(DriverRoots(), NODE, nodes, Wanted().with_channels([0], required=required))
+    channel = next(node for node in found.common if node.path == CHANNEL)
+    assert (channel.major, channel.minor, channel.file_mode) == (236, 0, 0o666)
+    assert found.missing == found.left_out == ()
+
+
+def test_a_channel_that_is_not_there_is_left_out_and_costs_no_gpu() -> None:
+    wanted = Wanted().with_channels([0], required=False)
+    found = find_device_nodes(DriverRoots(), NODE, Nodes().server(NODE), wanted)
+    assert [(note.what, note.gpu) for note in found.left_out] == [(CHANNEL, None)]
+    assert len(found.gpus) == 8
+    assert found.missing == ()
+
+
+def test_a_required_channel_that_is_not_there_is_missing_with_what_to_do() -> None:
+    wanted = Wanted().with_channels([0], required=True)
+    (missing,) = find_device_nodes(DriverRoots(), NODE, Nodes().server(NODE), wanted).missing
+    assert missing.what == CHANNEL
+    assert "NVreg_CreateImexChannel0=1" in missing.why
+
+
+def test_nobody_gets_a_channel_that_was_not_asked_for() -> None:
+    found = find_device_nodes(DriverRoots(), NODE, Nodes().server(NODE).add(CHANNEL, 236, 0))
+    assert CHANNEL not in [node.path for node in found.common]

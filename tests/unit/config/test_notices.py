@@ -34,7 +34,6 @@ UNUSUAL: dict[str, object] = {
     "flags.plugin.passDeviceSpecs": True,
     "flags.gfd.oneshot": True,
     "flags.gfd.sleepInterval": "5m",
-    "imex": {"required": True},
 }
 
 
@@ -45,11 +44,6 @@ def test_a_key_that_does_nothing_yet_is_named_with_what_happens_instead(key: str
 
 def test_every_row_of_the_table_is_a_key_or_a_section_of_the_file() -> None:
     assert set(UNSERVED) <= set(known_paths())
-
-
-def test_a_section_is_named_once_whatever_the_number_of_its_keys() -> None:
-    imex = {"imex.channelIDs": [0], "imex.required": True}
-    assert [text.partition(":")[0] for text in said(imex)] == ["imex"]
 
 
 def test_a_value_that_means_what_the_agent_does_anyway_is_not_worth_a_word() -> None:

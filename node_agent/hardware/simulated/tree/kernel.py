@@ -27,6 +27,7 @@ DYNAMIC_MAJORS = {
 
 # Minors of MIG capabilities: two fixed ones, then for each GPU 15 GPU instances of one and eight compute instances.
 CONFIG_MINOR, MONITOR_MINOR, FIRST_INSTANCE_MINOR = 1, 2, 3
+IMEX_MANAGEMENT_MINOR = 4323
 MOST_GPUS, INSTANCES, COMPUTE_INSTANCES = 32, 15, 8
 ROOT_ONLY, EVERYBODY = 0o400, 0o444
 
@@ -160,7 +161,7 @@ def _module(driver: Driver) -> Entries:
     yield "proc/devices", _text(f"Character devices:\n{listed}\n\nBlock devices:\n259 blkext")
     yield "proc/driver/nvidia-caps/mig-minors", File(content=_mig_minors())
     yield "proc/driver/nvidia-caps/nvlink-minors", _text("fabric-mgmt 0")
-    yield "proc/driver/nvidia-caps/sys-minors", _text("fabric-imex-mgmt 4323")
+    yield "proc/driver/nvidia-caps/sys-minors", _text(f"fabric-imex-mgmt {IMEX_MANAGEMENT_MINOR}")
 
 
 def _gpu_information(driver: Driver, gpu: SimulatedGpu) -> Entries:
@@ -202,6 +203,11 @@ def _shared_nodes(profile: NodeProfile) -> Entries:
         yield f"dev/{name}", CharDevice(major=switch, minor=minor)
     if switches:
         yield "dev/nvidia-nvswitchctl", CharDevice(major=switch, minor=255)
+    if profile.fabric.cluster.int:
+        yield from _capability("proc/driver/nvidia/capabilities/fabric-imex-mgmt", IMEX_MANAGEMENT_MINOR, ROOT_ONLY)
+        # Of the channels the driver makes the first one's node only, and that where it is told to.
+        channels = DYNAMIC_MAJORS["nvidia-caps-imex-channels"]
+        yield "dev/nvidia-caps-imex-channels/channel0", CharDevice(major=channels, minor=0)
 
 
 def _gpu_capabilities(gpu: SimulatedGpu) -> Entries:

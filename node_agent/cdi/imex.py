@@ -1,0 +1,68 @@
+"""IMEX: the device nodes by which GPUs of several nodes share memory over NVLink. ``nodes`` looks at those in ``/dev``.
+
+A channel lets processes map each other's memory, and whoever has it may do so with all of its domain. The nodes need
+not be there: the driver gives the numbers, and a runtime makes a node from these.
+"""
+
+import re
+from pathlib import PurePosixPath
+
+from node_agent.cdi.capabilities import capability_node, number_in
+from node_agent.cdi.edits import DeviceNode
+from node_agent.cdi.roots import DriverRoots
+from node_agent.errors import CdiError
+
+USUAL_COUNT = 2048
+"""How many channels the driver has where it does not say: its module's own default."""
+
+_MAJOR = re.compile(r"^\s*(\d+) nvidia-caps-imex-channels$", re.MULTILINE)
+_COUNT = re.compile(r"^ImexChannelCount: (\d+)$", re.MULTILINE)
+_FOR_EVERYBODY = 0o666
+
+
+def channel_place(number: int) -> str:
+    """Where a channel's node is in a container, and by default on the host."""
+    return f"/dev/nvidia-caps-imex-channels/channel{number}"
+
+
+def has_channels(roots: DriverRoots) -> bool:
+    """Whether the driver that is loaded has channels at all."""
+    try:
+        return channel_count(roots) > 0 and number_in(roots.proc / "devices", _MAJOR) > 0
+    except CdiError:
+        return False
+
+
+def channel_count(roots: DriverRoots) -> int:
+    """How many channels the driver has."""
+    try:
+        return number_in(roots.proc / "driver/nvidia/params", _COUNT)
+    except CdiError:
+        return USUAL_COUNT
+
+
+def channel_nodes(roots: DriverRoots, count: int) -> tuple[DeviceNode, ...]:
+    """The nodes of the first ``count`` channels. Raises CdiError where the driver has not so many."""
+    major = number_in(roots.proc / "devices", _MAJOR)
+    if (there := channel_count(roots)) < count:
+        raise CdiError(f"the driver has {there} IMEX channels, and {count} are wanted: see NVreg_ImexChannelCount")
+    return tuple(_channel(roots, major, number) for number in range(count))
+
+
+def management_node(roots: DriverRoots) -> DeviceNode:
+    """The node that the IMEX daemon needs. Raises CdiError where the driver does not show it."""
+    return capability_node(roots, roots.proc / "driver/nvidia/capabilities/fabric-imex-mgmt")
+
+
+def _channel(roots: DriverRoots, major: int, number: int) -> DeviceNode:
+    place = channel_place(number)
+    on_host = roots.device_node_on_host(PurePosixPath(place))
+    return DeviceNode(
+        path=place,
+        host_path=on_host if on_host != place else None,
+        type="c",
+        major=major,
+        minor=number,
+        file_mode=_FOR_EVERYBODY,
+        permissions="rwm",
+    )
