@@ -290,7 +290,7 @@ def _publisher(ground: Ground, inventory: Latest[Inventory]) -> SpecPublisher:
         find_hook=lambda: find_hook_program(roots, settings.cdi_hook_path),
         lane=ground.files,
         stat=ground.stat,
-        wanted=Wanted().with_channels(settings.imex_channels, required=settings.imex_required),
+        wanted=wanted_nodes(settings),
     )
 
 
@@ -371,6 +371,11 @@ def _giver(settings: Settings, resource: str, publisher: SpecPublisher, mps: Mps
         return found if client is None else as_client(found, client.environment, client.mounts)
 
     return give
+
+
+def wanted_nodes(settings: Settings) -> Wanted:
+    """The device nodes that every container with a GPU gets."""
+    return Wanted().with_channels(settings.imex_channels, required=settings.imex_required)
 
 
 def driver_roots(settings: Settings) -> DriverRoots:

@@ -22,7 +22,7 @@ def generate(config: Path | None, simulate: str | None, output: Path | None) -> 
 
     What the spec lacks, and why, goes to standard error.
     """
-    from node_agent.agent.build import driver_roots
+    from node_agent.agent.build import driver_roots, wanted_nodes
     from node_agent.cdi.build import node_spec
     from node_agent.cdi.driver import find_driver_files
     from node_agent.cdi.edits import encode
@@ -36,7 +36,8 @@ def generate(config: Path | None, simulate: str | None, output: Path | None) -> 
             raise CdiError("the node has no GPU, so there is no spec")
         files = find_driver_files(roots, inventory.driver.version)
         hook = find_hook_program(roots, settings.cdi_hook_path)
-        built = node_spec(inventory, find_device_nodes(roots, inventory, stat), files, hook)
+        nodes = find_device_nodes(roots, inventory, stat, wanted_nodes(settings))
+        built = node_spec(inventory, nodes, files, hook)
     for one in built.left_out:
         click.echo(f"left out: {one}", err=True)
     if built.spec is None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from node_agent.agent.build import wanted_nodes
 from node_agent.cdi.driver import find_driver_files
 from node_agent.cdi.nodes import find_device_nodes
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, skipped, warning
@@ -103,7 +104,7 @@ _VERSION_FIX = "install the driver's files of the loaded version, or reload the 
 
 def nodes(place: Place) -> Iterator[Finding]:
     """The device nodes without which no container can use a GPU."""
-    found = find_device_nodes(place.roots, place.inventory, place.stat)
+    found = find_device_nodes(place.roots, place.inventory, place.stat, wanted_nodes(place.settings))
     # What is optional has no GPU of its own, and lacking it costs nothing that was asked for here.
     lacking = [*found.missing, *(one for one in found.left_out if one.gpu is not None)]
     yield from or_ok(
