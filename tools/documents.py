@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools import errors_page, objects_pages, pages, settings_page
+from tools import diagram, errors_page, objects_pages, pages, settings_page
 
 ROOT = Path(__file__).resolve().parent.parent
-USER = ROOT / "docs" / "user"
+USER, DEVELOPERS = ROOT / "docs" / "user", ROOT / "docs" / "dev"
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 ELSEWHERE = re.compile(r"https://[a-z0-9-]+(\.[a-z0-9-]+)+(/[^\s<>\"]*)?")
@@ -60,6 +60,7 @@ GENERATED = {
     USER / "attributes.md": objects_pages.attributes_page,
     USER / "objects.md": objects_pages.objects_page,
     USER / "errors.md": errors_page.page,
+    DEVELOPERS / "grant.svg": diagram.grant,
     USER / "configuration.schema.json": pages.config_schema,
 }
 
