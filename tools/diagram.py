@@ -11,9 +11,10 @@ from html import escape
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #222; stroke: #fff; stroke-width: 3; paint-order: stroke }
 rect + text { stroke: none } .who { font-weight: 600 } .module { font: 11px monospace; fill: #00695c }
-line, path { stroke: #888 } .life { stroke-dasharray: 3 4 } .call { stroke: #00796b; stroke-width: 1.5 } .head { fill: #00796b }
-rect { fill: #e0f2f1; stroke: #00796b } .paper { fill: #fff; stroke: none }
-@media (prefers-color-scheme: dark) { text { fill: #ddd; stroke: #1e2129 } .module { fill: #80cbc4 } .paper { fill: #1e2129 }
+line, path { stroke: #888 } .life { stroke-dasharray: 3 4 } .call { stroke: #00796b; stroke-width: 1.5 }
+.head { fill: #00796b } rect { fill: #e0f2f1; stroke: #00796b } .paper { fill: #fff; stroke: none }
+@media (prefers-color-scheme: dark) {
+text { fill: #ddd; stroke: #1e2129 } .module { fill: #80cbc4 } .paper { fill: #1e2129 }
 rect { fill: #263238; stroke: #4db6ac } .call { stroke: #4db6ac } .head { fill: #4db6ac } }
 """
 LANE, MARGIN, TOP, STEP, BOX = 190, 90, 60, 46, 130
