@@ -106,14 +106,18 @@ class Stand:
         return Ran(seconds=time.perf_counter() - began, cpu_seconds=float(said))
 
     @asynccontextmanager
-    async def agent(self, settings: Mapping[str, Any] = NO_SETTINGS) -> AsyncIterator[Process]:
+    async def agent(
+        self, settings: Mapping[str, Any] = NO_SETTINGS, *, heard: bool = True
+    ) -> AsyncIterator[Process]:
         """``node-agent run`` on a simulated node, from its registration on; afterwards the kubelet has forgotten it."""
-        async with self.agent_on(PROFILE, settings) as process:
+        async with self.agent_on(PROFILE, settings, heard=heard) as process:
             await self.kubelet.until(GPU_RESOURCE, allocatable=GPUS, timeout=30.0)
             yield process
         await self.kubelet.until(GPU_RESOURCE, allocatable=0)
 
-    def agent_on(self, profile: str, settings: Mapping[str, Any] = NO_SETTINGS) -> AbstractAsyncContextManager[Process]:
+    def agent_on(
+        self, profile: str, settings: Mapping[str, Any] = NO_SETTINGS, *, heard: bool = True
+    ) -> AbstractAsyncContextManager[Process]:
         """``node-agent run`` on a simulated node, a name or a file, from its first instruction on.
 
         ``settings`` are more of those under ``agent`` in its file.
@@ -122,14 +126,14 @@ class Stand:
         folders = {f"{name}Dir": str(self.folder / name) for name in ("kubelet", "cdi", "state", "run")}
         file.write_text(json.dumps({"version": "v1", "agent": {"paths": folders, **settings}}))
         program = str(Path(sys.executable).with_name("node-agent"))
-        return self.started([program, "run", "--simulate", profile, "--config", str(file)])
+        return self.started([program, "run", "--simulate", profile, "--config", str(file)], heard=heard)
 
     @asynccontextmanager
-    async def started(self, command: Sequence[str]) -> AsyncIterator[Process]:
-        """A process that is told to end with the block."""
+    async def started(self, command: Sequence[str], *, heard: bool = True) -> AsyncIterator[Process]:
+        """A process that is told to end with the block; whether it is ``heard``, which takes time as well."""
         began = time.perf_counter()
-        child = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=self.environment)
-        assert child.stderr is not None
+        stderr = asyncio.subprocess.PIPE if heard else asyncio.subprocess.DEVNULL
+        child = await asyncio.create_subprocess_exec(*command, stderr=stderr, env=self.environment)
         process = Process(pid=child.pid, began=began)
         async with running(_listen(child.stderr, process)):
             try:
@@ -151,6 +155,8 @@ async def stand() -> AsyncIterator[Stand]:
             yield ready
 
 
-async def _listen(stream: asyncio.StreamReader, process: Process) -> None:
+async def _listen(stream: asyncio.StreamReader | None, process: Process) -> None:
+    if stream is None:
+        return
     async for line in stream:
         process.said.append((process.age, line.decode().rstrip()))

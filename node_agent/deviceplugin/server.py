@@ -14,6 +14,7 @@ from pathlib import Path
 from node_agent.deviceplugin.servicer import Servicer
 from node_agent.errors import KubeletError
 from node_agent.kit.backoff import pauses
+from node_agent.kit.hints import Hints
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.unix import FileIdentity, identity
@@ -23,7 +24,7 @@ from node_agent.kubelet.server import remove_dead_sockets, serving
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
 SOCKET_PREFIX = "node-agent-"
-# A look at the sockets is two stats; inotify would need a second way for the nodes on which its instances run out.
+# How often to look for a kubelet, where there is none or it has refused.
 LOOK_SECONDS = 0.5
 # The kubelet opens its stream at once after it has accepted a registration.
 STREAM_SECONDS = 10.0
@@ -105,19 +106,21 @@ class DevicePluginServer:
     async def _lost(self, kubelet: Hashable, path: Path, own: FileIdentity | None, servicer: Servicer) -> str:
         """Wait until the registration is worth nothing any more; answers why."""
         opened, deadline, renewals = False, time.monotonic() + STREAM_SECONDS, self._renewals.value
-        async for _ in changes(servicer.streams, self._renewals, every=lambda: LOOK_SECONDS):
-            opened = opened or servicer.streams.value > 0
-            if not servicer.streams.value and (opened or time.monotonic() > deadline):
-                break
-            # While the kubelet's socket is missing nobody can register again, so the stream is held on to.
-            if (now := self._route.kubelet()) is None:
-                continue
-            if now != kubelet:
-                return "the kubelet restarted"
-            if identity(path) != own:
-                return "the plugin's socket was removed"
-            if self._renewals.value != renewals:
-                return "the kubelet has the devices of another plugin"
+        with Hints(*self._route.watched) as hints:
+            sources = servicer.streams, self._renewals, hints.changed
+            async for _ in changes(*sources, every=lambda: hints.pause() if servicer.streams.value else LOOK_SECONDS):
+                opened = opened or servicer.streams.value > 0
+                if not servicer.streams.value and (opened or time.monotonic() > deadline):
+                    break
+                # While the kubelet's socket is missing nobody can register again, so the stream is held on to.
+                if (now := self._route.kubelet()) is None:
+                    continue
+                if now != kubelet:
+                    return "the kubelet restarted"
+                if identity(path) != own:
+                    return "the plugin's socket was removed"
+                if self._renewals.value != renewals:
+                    return "the kubelet has the devices of another plugin"
         return "the kubelet closed its stream" if opened else "the kubelet opened no stream"
 
     def _stand(self, phase: Phase, detail: str, counts: bool = False) -> None:
