@@ -1,4 +1,4 @@
-"""A gRPC server that answers each call of the device plugin API with a message that it was given, and thinks of nothing.
+"""A gRPC server that answers each call of the device plugin API with a message that it was given.
 
 ``python -m benchmarks.parrot SOCKET ANSWER`` serves until it is told to end; ``ANSWER`` is that to Allocate, in
 hexadecimal digits. ``floors.parrot`` is the same in the process of the benchmark.
