@@ -46,7 +46,7 @@ check: $(READY) ## format, lint, types, layers, documents
 
 docs: $(READY) ## the documents as a site, in build/site
 	$(SITE)
-	@echo "open build/site/index.html"
+	@echo "read build/site/index.html, or with search: $(PYTHON) -m http.server --directory build/site"
 
 format: $(READY) ## put the code in form
 	$(BIN)/ruff format .
