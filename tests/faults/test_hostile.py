@@ -84,7 +84,7 @@ async def send(socket: Path | str, path: str, message: bytes) -> object:
     """The status of a call with these bytes for a message; None where it was answered."""
     async with aio.insecure_channel(f"unix:{socket}") as channel:
         try:
-            await channel.unary_unary(path)(message, timeout=20)
+            await channel.unary_unary(path, request_serializer=bytes)(message, timeout=20)
         except aio.AioRpcError as error:
             return error.code()
     return None
