@@ -42,6 +42,7 @@ from node_agent.dra.withheld import Withholder
 from node_agent.errors import KubeAccessError, NodeAgentError, PoolUnknown
 from node_agent.hardware.provider import Partitioning
 from node_agent.kit.alone import alone
+from node_agent.kit.backoff import spread
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
@@ -311,9 +312,9 @@ def _assembled(
 
 async def _reconcile(ledger: Ledger, claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> None:
     """At the start, every hour and when the ledger was lost: learn which claims there are, clean up after others."""
-    async for _ in changes(ledger.unreconciled, every=lambda: RECONCILE_SECONDS):
+    async for _ in changes(ledger.unreconciled, every=lambda: spread(RECONCILE_SECONDS)):
         while not await _reconciled(claims, upkeep, pool, sharers):
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(spread(RETRY_SECONDS))
 
 
 async def _reconciled(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> bool:

@@ -10,6 +10,7 @@ from node_agent.dra.claim_source import WatchedClaims
 from node_agent.dra.names import DRIVER
 from node_agent.dra.status import apply_patch, device_statuses
 from node_agent.errors import Forbidden, KubeError, NotFound
+from node_agent.kit.backoff import spread
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import KubeClient, Patch
@@ -55,7 +56,7 @@ class StatusWriter:
     async def run(self) -> None:
         """Write until cancelled."""
         async for _ in changes(
-            self._grants, self._claims.objects, self._inventory, self._health, every=lambda: AGAIN_SECONDS
+            self._grants, self._claims.objects, self._inventory, self._health, every=lambda: spread(AGAIN_SECONDS)
         ):
             await asyncio.sleep(SETTLE_SECONDS)
             prepared = {uid: grant for uid, grant in self._grants.value.items() if _is_prepared(grant)}
