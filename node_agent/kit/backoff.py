@@ -13,5 +13,5 @@ def pauses(first: float = 0.5, factor: float = 2.0, longest: float = 30.0) -> It
 
 
 def spread(seconds: float) -> float:
-    """Something between half of a pause and all of it: what ends for all nodes at once does not meet them all at once."""
+    """Between half of a pause and all of it: what ends for all nodes at once brings them back one by one."""
     return uniform(seconds / 2, seconds)

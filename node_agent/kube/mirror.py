@@ -75,7 +75,7 @@ class Mirror:
         except Expired:
             self._version = ""
         except KubeError as error:
-            # Any other answer may be about it: a server whose data were restored from a backup calls it too new for ever.
+            # Any other answer may be about it: one whose data were restored from a backup calls it too new for ever.
             if not isinstance(error, KubeApiError) or error.code not in NO_WORD:
                 self._version = ""
             if self._troubles.should_say(str(error)):

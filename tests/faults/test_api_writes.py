@@ -91,3 +91,31 @@ async def test_a_day_costs_one_write_for_each_thing_that_there_is_to_tell(
     }
     others = len(server.writes()) - len(server.writes(RESOURCES))
     assert others <= 2 * 10, "the node's condition and an event for an Xid, at most"
+
+
+async def test_claims_of_other_nodes_cost_a_node_nothing(simulate: Simulate, server: ApiServer) -> None:
+    """Each agent watched every claim of the cluster: with the nodes, both the events and who gets them grow."""
+    day = Day(Cluster(simulate("h200-8"), server))
+    async with day.cluster.serving(8):
+        claim = day.cluster.allocate("mine", "gpu-0")
+        await day.cluster.prepared(claim)
+        await until(lambda: day.told(claim))
+    async with day.cluster.serving(8):
+        await asyncio.sleep(0.5)
+    asked = [one for one in server.requests if "resourceclaims" in one.path]
+    assert {one.verb for one in asked} == {"get", "patch"}
+    assert all("/mine" in one.path for one in asked)
+
+
+async def test_a_restarted_agent_writes_no_status_again(simulate: Simulate, server: ApiServer) -> None:
+    day = Day(Cluster(simulate("h200-8"), server))
+    async with day.cluster.serving(8):
+        claims = [day.cluster.allocate(f"claim-{device}", device) for device in sorted(day.cluster.devices)]
+        for claim in claims:
+            await day.cluster.prepared(claim)
+        await until(lambda: all(day.told(claim) for claim in claims))
+        await asyncio.sleep(0.2)
+        before = len(server.writes(RESOURCES))
+    async with day.cluster.serving(8):
+        await asyncio.sleep(0.5)
+    assert len(server.writes(RESOURCES)) == before
