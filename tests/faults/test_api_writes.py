@@ -6,9 +6,11 @@ GPU is well again, and five hundred claims. Claims are all alike, so forty of th
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
+from node_agent.config.settings import Settings
 from node_agent.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from node_agent.wire import dra_v1_pb2 as v1
 from tests.fakes.api_server import ApiServer
@@ -25,6 +27,15 @@ RESOURCES = "/apis/resource.k8s.io/"
 async def server() -> AsyncIterator[ApiServer]:
     async with ApiServer() as server:
         yield server
+
+
+class Watched(Cluster):
+    """One whose sick GPUs stay out for long enough to be seen, on a slow machine too."""
+
+    @property
+    def settings(self) -> Settings:
+        usual = super().settings
+        return replace(usual, health=replace(usual.health, probe_interval=1.0))
 
 
 class Day:
@@ -69,7 +80,7 @@ class Day:
 async def test_a_day_costs_one_write_for_each_thing_that_there_is_to_tell(
     simulate: Simulate, server: ApiServer
 ) -> None:
-    day = Day(Cluster(simulate("h200-8"), server))
+    day = Day(Watched(simulate("h200-8"), server))
     async with day.cluster.serving(8):
         day.count("start")
     async with day.cluster.serving(8):
