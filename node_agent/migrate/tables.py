@@ -13,7 +13,9 @@ _OWN = "the agent's own manifests have theirs"
 _GDR = "GDRCopy devices are not offered yet"
 _GDS = "GPUDirect Storage devices are not offered yet"
 _MOFED = "InfiniBand devices are not offered yet"
-_DOMAINS = "the controller stays NVIDIA's, and agent.frontDoors.computeDomains does the node's part: docs/user/compute-domains.md"
+_DOMAINS = (
+    "the controller stays NVIDIA's, and agent.frontDoors.computeDomains is the node's part: see compute-domains.md"
+)
 _HOST_IMEX = "the host's own IMEX service is not asked: a domain has daemons of its own"
 _SERVED = "served without a gate"
 _DRIVER = "driver, toolkit and what belongs to them stay the operator's"
