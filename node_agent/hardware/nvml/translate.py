@@ -54,7 +54,8 @@ _FIELD_FORMS = {
 _ADVICE = {
     pynvml.NVML_ERROR_UNINITIALIZED: "the driver went away underneath; it is opened anew at the next look",
     pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
-        "load the kernel module (modprobe nvidia) and see that /dev/nvidiactl is there; dmesg tells why it failed"
+        "load the kernel module (modprobe nvidia) and see that /dev/nvidiactl is there; dmesg tells why it failed. "
+        "A pod may open it with NVIDIA's container runtime, or privileged"
     ),
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
         "libnvidia-ml.so.1 comes with the driver: install it, or bring its libraries into the agent's container"
@@ -64,7 +65,7 @@ _ADVICE = {
     ),
     pynvml.NVML_ERROR_GPU_IS_LOST: "it has fallen off the bus; only a reset or a reboot brings it back",
     pynvml.NVML_ERROR_RESET_REQUIRED: "drain the GPU and reset it",
-    pynvml.NVML_ERROR_NO_PERMISSION: "run the agent privileged, as root, with access to /dev/nvidia*",
+    pynvml.NVML_ERROR_NO_PERMISSION: "run the agent as root, with CAP_SYS_ADMIN and access to /dev/nvidia*",
     pynvml.NVML_ERROR_OPERATING_SYSTEM: "the device cgroup blocks it: allow the agent's container /dev/nvidia*",
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: "connect the GPU's auxiliary power",
     pynvml.NVML_ERROR_IRQ_ISSUE: "the kernel found an interrupt problem with the GPU: see dmesg",

@@ -147,7 +147,7 @@ def test_the_dashboards_panels_do_not_overlap_and_each_has_a_number_of_its_own()
 
 def test_the_monitor_scrapes_the_daemonsets_port_and_leaves_the_pods_labels_as_they_are() -> None:
     (endpoint,) = yaml.safe_load((FOLDER / "podmonitor.yaml").read_text())["spec"]["podMetricsEndpoints"]
-    daemonset = yaml.safe_load((FOLDER.parent / "daemonset" / "daemonset.yaml").read_text())
+    daemonset = yaml.safe_load((FOLDER.parents[1] / "base" / "daemonset.yaml").read_text())
     (container,) = daemonset["spec"]["template"]["spec"]["containers"]
     assert endpoint["port"] in {port["name"] for port in container["ports"]}
     assert endpoint["honorLabels"] is True
