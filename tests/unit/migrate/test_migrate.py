@@ -269,5 +269,5 @@ def test_the_overlay_has_every_configuration_and_stands_on_the_manifests_that_it
     ],
 )
 def test_the_overlay_asks_for_no_right_that_nothing_needs(values: str, components: list[str]) -> None:
-    found = yaml.safe_load(files(migrated(values, chart="nvidia-device-plugin"), ".")["kustomization.yaml"])
+    found = yaml.safe_load(files(migrated(values, chart="device-plugin"), ".")["kustomization.yaml"])
     assert found["components"] == [f"./daemonset/components/{name}" for name in components]
