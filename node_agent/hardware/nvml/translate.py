@@ -65,7 +65,9 @@ _ADVICE = {
     ),
     pynvml.NVML_ERROR_GPU_IS_LOST: "it has fallen off the bus; only a reset or a reboot brings it back",
     pynvml.NVML_ERROR_RESET_REQUIRED: "drain the GPU and reset it",
-    pynvml.NVML_ERROR_NO_PERMISSION: "run the agent privileged or with CAP_SYS_ADMIN, as root, with access to /dev/nvidia*",
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "run the agent privileged or with CAP_SYS_ADMIN, as root, with access to /dev/nvidia*"
+    ),
     pynvml.NVML_ERROR_OPERATING_SYSTEM: "the device cgroup blocks it: allow the agent's container /dev/nvidia*",
     pynvml.NVML_ERROR_INSUFFICIENT_POWER: "connect the GPU's auxiliary power",
     pynvml.NVML_ERROR_IRQ_ISSUE: "the kernel found an interrupt problem with the GPU: see dmesg",
