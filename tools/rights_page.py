@@ -21,6 +21,7 @@ MODES: Mapping[str, str] = {
     "components/mps": "`mps`: GPUs shared by MPS",
     "components/privileged": "`privileged`: nodes without NVIDIA's container runtime, and part of `mps`",
     "components/configs": "`configs`: named configurations",
+    "components/compute-domains": "`compute-domains`: NVIDIA's ComputeDomains",
     "components/topology": "`topology`: the topology object",
 }
 """Each folder that gives a right, and what to call it."""

@@ -89,6 +89,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     # What has to agree with the pod's mounts and rights, so that the manifests say both in one place.
     "agent.frontDoors.dra": (_flag, ("AGENT_DRA",)),
     "agent.frontDoors.devicePlugin": (_flag, ("AGENT_DEVICE_PLUGIN",)),
+    "agent.frontDoors.computeDomains": (_flag, ("AGENT_COMPUTE_DOMAINS",)),
     "agent.labels.writer": (str, ("AGENT_LABELS_WRITER",)),
     "agent.mig.layouts": (str, ("AGENT_MIG_LAYOUTS",)),
     "agent.nodeReports.topology": (_flag, ("AGENT_TOPOLOGY",)),

@@ -24,6 +24,7 @@ CHOICES: list[tuple[Path, dict[str, Any]]] = [
     (OVERLAYS / "device-plugin-only", {"modes": {"claims": False}}),
     (OVERLAYS / "mig", {"modes": {"mig": True}}),
     (OVERLAYS / "mps", {"modes": {"mps": True}}),
+    (OVERLAYS / "compute-domains", {"modes": {"computeDomains": True}}),
     (OVERLAYS / "metrics", {"modes": {"metrics": True}}),
 ]
 # What helm adds, and what nobody but kustomize makes: a chart leaves its namespace to `--create-namespace`.

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 import yaml
 
+from node_agent.computedomain import domains
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
 from node_agent.doctor.cluster import rights_of
 from node_agent.kube import resources
+from node_agent.kube.resources import Resource
 from tools.rights_page import MANIFESTS, MODES, page, reasons, rights
 
 CODE = Path(resources.__file__).parents[1]
+KINDS = {name: kind for one in (resources, domains) for name, kind in vars(one).items() if isinstance(kind, Resource)}
 VERBS = {"get", "list", "create", "update", "patch", "delete"}
 # What the API server asks for besides: who writes a claim's status has to say that it is for devices of its own node.
 BESIDES = ("resource.k8s.io", "resourceclaims/driver", "associated-node:patch")
@@ -80,12 +83,12 @@ def asked_by_the_code() -> Iterator[tuple[str, str, str]]:
 
 def _asked(call: ast.Call, file: Path) -> Iterator[tuple[str, str, str]]:
     match call.func, call.args:
-        case ast.Attribute(attr=verb), [ast.Name(id=name), *_] if verb in VERBS and hasattr(resources, name):
-            verbs, kind = {verb}, getattr(resources, name)
+        case ast.Attribute(attr=verb), [ast.Name(id=name), *_] if verb in VERBS and name in KINDS:
+            verbs, kind = {verb}, KINDS[name]
         case ast.Attribute(attr=verb), [ast.Attribute(attr="_resource"), *_] if verb in VERBS:
             verbs, kind = {verb}, resources.RESOURCE_SLICES
         case ast.Name(id="Mirror"), [_, ast.Name(id=name)]:
-            verbs, kind = {"list", "watch"}, getattr(resources, name)
+            verbs, kind = {"list", "watch"}, KINDS[name]
         case ast.Name(id="Mirror"), [_, ast.Attribute(attr="_resource")]:
             verbs, kind = {"list", "watch"}, resources.RESOURCE_SLICES
         case ast.Name(id="Mirror"), _:
