@@ -9,7 +9,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-skew test-nfd test-gpu soak check docs format bench release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-gpu soak check docs format bench release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,12 @@ test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (G
 
 test-nfd: $(READY) ## labels and topology object beside the real Node Feature Discovery (Go, root; builds it once)
 	$(BIN)/python -m pytest -m nfd tests/node/test_nfd.py $(ARGS)
+
+rig: $(READY) ## a real one-node Kubernetes in the background, with the agent's image on it (Go, root); make rig-down ends it
+	@$(BIN)/python -m tests.node.rig start
+
+rig-down: $(READY) ## end it
+	@$(BIN)/python -m tests.node.rig stop
 
 test-gpu: $(READY) ## the tests on real GPUs (NVIDIA driver)
 	$(BIN)/python -m pytest -m gpu tests $(ARGS)

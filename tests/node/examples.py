@@ -66,10 +66,10 @@ def example(name: str) -> Example:
 def _expected(text: str) -> dict[str, Outcome]:
     _, block = text.split("# Expected:\n")
     lines = [line.removeprefix("#") for line in block[: block.index("\napiVersion")].splitlines()]
-    return {who: _outcome(facts) for who, facts in yaml.safe_load("\n".join(lines)).items()}
+    return {who: outcome(facts) for who, facts in yaml.safe_load("\n".join(lines)).items()}
 
 
-def _outcome(facts: dict[str, Any]) -> Outcome:
+def outcome(facts: dict[str, Any]) -> Outcome:
     """A fact of another name is an error."""
     return Outcome(**{name.replace("-", "_"): value for name, value in facts.items()})
 
