@@ -13,7 +13,7 @@ import yaml
 
 from tests.node.agent import offered
 from tests.node.rig.api import Object
-from tests.node.rig.manifests import DEPLOY
+from tests.node.rig.kustomized import DEPLOY
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
 

@@ -8,7 +8,7 @@ import time
 
 import yaml
 
-from tests.node.rig import agent_image, manifests
+from tests.node.rig import agent_image, kustomized
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.program import Ended
@@ -76,7 +76,7 @@ def install(
     Where a test has to write the configurations itself, ``folder`` is where on the node, below /tmp.
     """
     agent_image.bring(node.machine)
-    objects = manifests.rendered(manifest, SIMULATED, patches=[_choice_of(profile, folder)])
+    objects = kustomized.rendered(manifest, SIMULATED, patches=[_choice_of(profile, folder)])
     for one in sorted([*objects, _config_map(settings)], key=lambda one: one["kind"] == "DaemonSet"):
         lay(node, one)
     node.api.patch("Node", node.name, {"metadata": {"labels": {MARK: "true"}}}, "")

@@ -13,7 +13,7 @@ from tests.node import agent as agents
 from tests.node import installed
 from tests.node.installed import NAMESPACE, AgentPod
 from tests.node.rig.api import Object
-from tests.node.rig.manifests import rendered
+from tests.node.rig.kustomized import rendered
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 from tests.node.rig.program import Program

@@ -10,7 +10,7 @@ import pytest
 
 from tests.node.rig import agent_image, binaries
 from tests.node.rig.command import run
-from tests.node.rig.manifests import PROJECT
+from tests.node.rig.kustomized import PROJECT
 from tests.node.rig.node import RealNode
 
 pytestmark = pytest.mark.node
