@@ -1,5 +1,6 @@
 """The shipped examples as they are written; `tests/node/test_examples.py` holds them to it on a real node."""
 
+import re
 from dataclasses import fields
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 
 from node_agent.config.resolve import check
 from tests.node import examples
+from tests.node.rig.kustomized import DEPLOY
 
 
 @pytest.mark.parametrize("name", examples.names())
@@ -35,3 +37,8 @@ def test_an_example_with_a_fact_that_nobody_checks_is_refused() -> None:
     with pytest.raises(TypeError, match="gpu_count"):
         examples.outcome({"gpu-count": 2})
     assert "gpus" in {one.name for one in fields(examples.Outcome)}
+
+
+def test_the_page_of_examples_has_all_of_them() -> None:
+    page = (DEPLOY.parent / "docs" / "user" / "examples.md").read_text()
+    assert sorted(re.findall(r"^\| `([a-z-]+)\.yaml`", page, flags=re.M)) == examples.names()
