@@ -3,13 +3,19 @@ PYTHON ?= python3
 # How many nodes the node tests run on at once; they mostly wait.
 NODES ?= 2
 MINUTES ?= 60
+EXAMPLES ?= 2000
+FUZZED := tests/faults/test_hostile.py tests/unit/cli/test_hostile_words.py tests/unit/config tests/unit/migrate \
+	tests/unit/partition/test_configs.py tests/unit/kit/test_http.py tests/unit/kit/test_logs.py tests/unit/kit/test_sealed.py \
+	tests/unit/kit/test_shallow.py tests/unit/kube/test_kubeconfig.py tests/unit/dra/test_claims.py tests/unit/dra/test_configs.py \
+	tests/unit/dra/test_values.py tests/unit/allocation/test_checkpoint.py tests/unit/cdi tests/unit/reporting/test_labels.py \
+	tests/unit/reporting/metrics/test_families.py tests/unit/health/test_record.py
 BIN := .venv/bin
 READY := .venv/.ready
 # Not --quiet: what is not said then is not counted as broken either.
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-gpu soak check docs format bench release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-gpu soak fuzz check docs format bench release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +32,9 @@ test-node: $(READY) ## the tests on a real Kubernetes node, built and started he
 
 soak: $(READY) ## mixed load on a real node for MINUTES=60: growth of the agent, double grants, what is left behind (Go, root)
 	$(BIN)/python -m tests.node.soak --minutes $(MINUTES) $(ARGS)
+
+fuzz: $(READY) ## all that reads what strangers write, EXAMPLES=2000 times each
+	EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(FUZZED) $(ARGS)
 
 test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (Go, root; builds it once, some 12 minutes)
 	$(BIN)/python -m pytest -m skew tests/node/test_skew.py $(ARGS)
@@ -52,7 +61,7 @@ check: $(READY) ## format, lint, types, layers, documents
 
 docs: $(READY) ## the documents as a site, in build/site
 	$(SITE)
-	@echo "open build/site/index.html"
+	@echo "read build/site/index.html, or with search: $(PYTHON) -m http.server --directory build/site"
 
 format: $(READY) ## put the code in form
 	$(BIN)/ruff format .

@@ -4,11 +4,10 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
 
-import grpc
 from grpc import aio
 
+from benchmarks.parrot import service
 from node_agent.config.settings import Settings
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.kubelet.server import serving
@@ -22,8 +21,6 @@ BARE_SERVER = "a bare gRPC server"
 NVML_PASS = "an NVML pass"
 STATS = "a stat of each file"
 
-Answer = TypeVar("Answer", wire.AllocateResponse, wire.PreferredAllocationResponse)
-
 
 @asynccontextmanager
 async def parrot(
@@ -36,28 +33,9 @@ async def parrot(
 
     So a call to it has the same message sizes as one to the agent, over the same kind of server, and costs no thought.
     """
-    calls: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
-        "Allocate": grpc.unary_unary_rpc_method_handler(
-            _always(allocation or wire.AllocateResponse()),
-            request_deserializer=wire.AllocateRequest.FromString,
-            response_serializer=wire.AllocateResponse.SerializeToString,
-        ),
-        "GetPreferredAllocation": grpc.unary_unary_rpc_method_handler(
-            _always(preference or wire.PreferredAllocationResponse()),
-            request_deserializer=wire.PreferredAllocationRequest.FromString,
-            response_serializer=wire.PreferredAllocationResponse.SerializeToString,
-        ),
-    }
-    service = grpc.method_handlers_generic_handler("v1beta1.DevicePlugin", calls)
-    async with serving(socket, lambda server: server.add_generic_rpc_handlers((service,))), plugin_at(socket) as stub:
+    prepared = service(allocation or wire.AllocateResponse(), preference or wire.PreferredAllocationResponse())
+    async with serving(socket, lambda server: server.add_generic_rpc_handlers((prepared,))), plugin_at(socket) as stub:
         yield stub
-
-
-def _always(answer: Answer) -> Callable[[Any, Any], Awaitable[Answer]]:
-    async def call(request: Any, context: Any) -> Answer:
-        return answer
-
-    return call
 
 
 @asynccontextmanager

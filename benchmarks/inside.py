@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,12 +65,19 @@ def simulated(profile: str, more: Mapping[str, object] = NOTHING_MORE) -> Iterat
 
 
 @asynccontextmanager
-async def at_work(profile: str, more: Mapping[str, object] = NOTHING_MORE) -> AsyncIterator[World]:
-    """The agent on a simulated node, registered, with all of its GPUs allocatable; ``more`` as for ``simulated``."""
+async def at_work(
+    profile: str, more: Mapping[str, object] = NOTHING_MORE, *, kubelet_runs: bool = True
+) -> AsyncIterator[World]:
+    """The agent on a simulated node, registered, with all of its GPUs allocatable; ``more`` as for ``simulated``.
+
+    Where no kubelet ``runs`` yet, it is for the caller to start.
+    """
     with simulated(profile, more) as node:
         folders = node.settings.paths.kubelet_dir
         kubelet = EmbeddedKubelet(folders / "device-plugins")
         (folders / "plugins_registry").mkdir(parents=True)
-        async with kubelet.running(), built(node.settings, node.simulation.stat) as agent, running(agent.run()):
-            await kubelet.until(GPU_RESOURCE, allocatable=len(node.simulation.node.profile.gpus))
+        there = kubelet.running() if kubelet_runs else nullcontext()
+        async with there, built(node.settings, node.simulation.stat) as agent, running(agent.run()):
+            if kubelet_runs:
+                await kubelet.until(GPU_RESOURCE, allocatable=len(node.simulation.node.profile.gpus), timeout=30.0)
             yield World(node=node, agent=agent, kubelet=kubelet)

@@ -17,11 +17,14 @@ Step = Callable[[], Awaitable[object]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How long to measure: ``quick`` for a first impression."""
+    """How long to measure: ``quick`` for a first impression, ``long`` to see what only many calls show."""
 
     quick: bool = False
+    long: bool = False
 
-    def pick(self, *, full: int, quick: int) -> int:
+    def pick(self, *, full: int, quick: int, long: int | None = None) -> int:
+        if self.long and long is not None:
+            return long
         return quick if self.quick else full
 
 
@@ -31,12 +34,20 @@ class Unit(StrEnum):
     COUNT = ""
 
 
+class Of(StrEnum):
+    """What of a figure a target is for: its median, the ratio of that, or how often its p99 has the floor's median."""
+
+    MEDIAN = "median"
+    RATIO = "ratio"
+    P99 = "p99"
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Target:
-    """The most that a figure's median may be, or its ratio where ``of_ratio``."""
+    """The most that a figure may be."""
 
     limit: float
-    of_ratio: bool = False
+    of: Of = Of.MEDIAN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,8 +88,17 @@ class Figure:
         """Whether the target is met; None where there is none."""
         if self.target is None:
             return None
-        found = self.ratio if self.target.of_ratio else self.median
+        found = self.of(self.target.of)
         return found is not None and found <= self.target.limit
+
+    def of(self, what: Of) -> float | None:
+        """What a target is held against; None where too little was measured."""
+        if what is Of.MEDIAN:
+            return self.median
+        if what is Of.RATIO:
+            return self.ratio
+        p99 = self.percentile(99)
+        return None if p99 is None or self.floor is None else p99 / self.floor.median
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,12 +12,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from benchmarks.floors import plugin_at
 from benchmarks.inside import folder
+from benchmarks.measure import Effort, Figure, Floor, Step, Target, Unit, single
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
+from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
 PROFILE, GPUS = "h200-8", 8
+
+# A leak of one small object a call is more than this, which the allocator's own steps are not.
+GROWTH_TARGET = Target(limit=64 * 2**10)
 
 NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
@@ -49,6 +56,9 @@ class Process:
             if event in line:
                 return seconds
         raise LookupError(f"no line tells of {event!r}")
+
+    def tells(self, event: str) -> bool:
+        return any(event in line for _, line in self.said)
 
     @property
     def age(self) -> float:
@@ -106,14 +116,16 @@ class Stand:
         return Ran(seconds=time.perf_counter() - began, cpu_seconds=float(said))
 
     @asynccontextmanager
-    async def agent(self, settings: Mapping[str, Any] = NO_SETTINGS) -> AsyncIterator[Process]:
+    async def agent(self, settings: Mapping[str, Any] = NO_SETTINGS, *, heard: bool = True) -> AsyncIterator[Process]:
         """``node-agent run`` on a simulated node, from its registration on; afterwards the kubelet has forgotten it."""
-        async with self.agent_on(PROFILE, settings) as process:
+        async with self.agent_on(PROFILE, settings, heard=heard) as process:
             await self.kubelet.until(GPU_RESOURCE, allocatable=GPUS, timeout=30.0)
             yield process
         await self.kubelet.until(GPU_RESOURCE, allocatable=0)
 
-    def agent_on(self, profile: str, settings: Mapping[str, Any] = NO_SETTINGS) -> AbstractAsyncContextManager[Process]:
+    def agent_on(
+        self, profile: str, settings: Mapping[str, Any] = NO_SETTINGS, *, heard: bool = True
+    ) -> AbstractAsyncContextManager[Process]:
         """``node-agent run`` on a simulated node, a name or a file, from its first instruction on.
 
         ``settings`` are more of those under ``agent`` in its file.
@@ -122,14 +134,23 @@ class Stand:
         folders = {f"{name}Dir": str(self.folder / name) for name in ("kubelet", "cdi", "state", "run")}
         file.write_text(json.dumps({"version": "v1", "agent": {"paths": folders, **settings}}))
         program = str(Path(sys.executable).with_name("node-agent"))
-        return self.started([program, "run", "--simulate", profile, "--config", str(file)])
+        return self.started([program, "run", "--simulate", profile, "--config", str(file)], heard=heard)
 
     @asynccontextmanager
-    async def started(self, command: Sequence[str]) -> AsyncIterator[Process]:
-        """A process that is told to end with the block."""
+    async def parrot(self, answer: wire.AllocateResponse) -> AsyncIterator[rpc.DevicePluginStub]:
+        """A stub of a process that has this answer to Allocate ready: the least that a call can take."""
+        socket = self.folder / "parrot.sock"
+        command = sys.executable, "-m", "benchmarks.parrot", str(socket), answer.SerializeToString().hex()
+        async with self.started(command, heard=False), plugin_at(socket) as stub:
+            await stub.Allocate(wire.AllocateRequest(), wait_for_ready=True)
+            yield stub
+
+    @asynccontextmanager
+    async def started(self, command: Sequence[str], *, heard: bool = True) -> AsyncIterator[Process]:
+        """A process that is told to end with the block; whether it is ``heard``, which takes time as well."""
         began = time.perf_counter()
-        child = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE, env=self.environment)
-        assert child.stderr is not None
+        stderr = asyncio.subprocess.PIPE if heard else asyncio.subprocess.DEVNULL
+        child = await asyncio.create_subprocess_exec(*command, stderr=stderr, env=self.environment)
         process = Process(pid=child.pid, began=began)
         async with running(_listen(child.stderr, process)):
             try:
@@ -151,6 +172,24 @@ async def stand() -> AsyncIterator[Stand]:
             yield ready
 
 
-async def _listen(stream: asyncio.StreamReader, process: Process) -> None:
+async def growth(agent: Process, step: Step, effort: Effort, name: str) -> Sequence[Figure]:
+    """What is kept of a step that is done again and again: the memory after it, and how it grew in the second half."""
+    calls = effort.pick(full=2_000, quick=200, long=10_000)
+    start, memory = agent.memory, []
+    for _ in range(2):
+        for _ in range(calls // 2):
+            await step()
+        memory.append(agent.memory)
+    half, end = memory
+    slope = (end - half) / (calls / 2) * 1000
+    return [
+        single(f"memory after {calls} {name}", end, Unit.BYTES, Floor(name="before", median=start)),
+        single("  growth in 1000, second half", slope, Unit.BYTES, target=GROWTH_TARGET),
+    ]
+
+
+async def _listen(stream: asyncio.StreamReader | None, process: Process) -> None:
+    if stream is None:
+        return
     async for line in stream:
         process.said.append((process.age, line.decode().rstrip()))

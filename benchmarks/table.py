@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 
-from benchmarks.measure import Figure, Target, Unit
+from benchmarks.measure import Figure, Of, Target, Unit
 
 HEADINGS = ("", "median", "p99", "longest", "n", "ratio", "to", "target")
 # The columns of words; the others are of numbers.
@@ -24,7 +24,7 @@ def render(machine: Mapping[str, str], figures: Sequence[Named]) -> str:
     for subject, group in groupby(figures, key=lambda named: named[0]):
         rows += [(subject,), *(_row(figure) for _, figure in group)]
     where = "\n".join(f"{name:<13} {fact}" for name, fact in machine.items())
-    return "\n\n".join([where, "\n".join(aligned(rows)), NOTE])
+    return "\n\n".join([where, "\n".join(aligned(rows)), summary(figures), NOTE])
 
 
 def document(machine: Mapping[str, str], figures: Iterable[Named]) -> str:
@@ -76,8 +76,18 @@ def _row(figure: Figure) -> Sequence[str]:
 
 
 def _verdict(figure: Figure, target: Target) -> str:
-    limit = f"{target.limit:g} ×" if target.of_ratio else quantity(target.limit, figure.unit)
-    return f"≤ {limit} {'✓' if figure.met else '✗'}"
+    limit = quantity(target.limit, figure.unit) if target.of is Of.MEDIAN else f"{target.limit:g} ×"
+    p99 = "p99 " if target.of is Of.P99 else ""
+    return f"{p99}≤ {limit} {'✓' if figure.met else '✗'}"
+
+
+def summary(figures: Iterable[Named]) -> str:
+    """How many targets are reached, and which are missed."""
+    judged = [(f"{subject}: {figure.name.strip()}", figure.met) for subject, figure in figures if figure.target]
+    missed = [name for name, met in judged if not met]
+    return "\n".join(
+        [f"reached: {len(judged) - len(missed)} of {len(judged)} targets", *(f"missed: {n}" for n in missed)]
+    )
 
 
 def _fields(figure: Figure) -> dict[str, object]:
@@ -90,7 +100,7 @@ def _fields(figure: Figure) -> dict[str, object]:
         "longest": max(figure.samples),
         "ratio": figure.ratio,
         "floor": {"name": figure.floor.name, "median": figure.floor.median} if figure.floor else None,
-        "target": {"limit": figure.target.limit, "of_ratio": figure.target.of_ratio} if figure.target else None,
+        "target": {"limit": figure.target.limit, "of": figure.target.of.value} if figure.target else None,
         "met": figure.met,
     }
 

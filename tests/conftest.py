@@ -7,6 +7,7 @@ test that runs at that moment, so each test collects its own garbage. Tasks and 
 import asyncio
 import gc
 import logging
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +19,8 @@ import pytest
 LASTING_THREADS = ("_poll_wrapper",)
 GRACE = 1.0
 
-hypothesis.settings.register_profile("agent", deadline=None)
+# `make fuzz` draws more.
+hypothesis.settings.register_profile("agent", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "100")))
 hypothesis.settings.load_profile("agent")
 
 

@@ -3,7 +3,19 @@
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from benchmarks.measure import Effort, Figure
-from benchmarks.subjects import allocation, cdi, claims, footprint, health, labels, preferred, scrape, startup
+from benchmarks.subjects import (
+    allocation,
+    cdi,
+    claims,
+    footprint,
+    growth,
+    health,
+    labels,
+    preferred,
+    recovery,
+    scrape,
+    startup,
+)
 
 SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
     "start": startup.measure,
@@ -15,4 +27,6 @@ SUBJECTS: Mapping[str, Callable[[Effort], Awaitable[Sequence[Figure]]]] = {
     "CDI and inventory": cdi.measure,
     "scrape": scrape.measure,
     "labels": labels.measure,
+    "recovery": recovery.measure,
+    "a node that grows": growth.measure,
 }

@@ -8,22 +8,18 @@ published.
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from contextlib import asynccontextmanager
+from functools import partial
 
 from grpc import aio
 
 from benchmarks.cluster import Cluster, served
-from benchmarks.floors import INTERPRETER, fsynced_write, parrot
-from benchmarks.inside import Node, simulated
-from benchmarks.measure import Effort, Figure, Step, Turn, figure, timed
-from benchmarks.process import stand
-from node_agent.agent.build import built
+from benchmarks.floors import INTERPRETER, fsynced_write
+from benchmarks.measure import Effort, Figure, Of, Step, Target, Turn, figure, timed
+from benchmarks.process import PROFILE, Process, Stand, growth, stand
 from node_agent.allocation.specs import KIND
 from node_agent.cdi.names import file_name
 from node_agent.dra.names import DRIVER
-from node_agent.kit.tasks import running
-from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.wire import deviceplugin_v1beta1_pb2 as plugin_wire
 from node_agent.wire import dra_v1_pb2 as wire
 from node_agent.wire import dra_v1_pb2_grpc as rpc
@@ -31,63 +27,59 @@ from node_agent.wire import dra_v1_pb2_grpc as rpc
 FLOOR = "a call, two fsynced writes"
 CUT, PART = "gpu-7", "gpu-7-mig-1g-18gb-6"
 """The GPU that claims cut, and what is made of it: MIG is turned on for it and off again each time."""
+CUT_FOR = "1 MIG device made for it, rested"
 REST_SECONDS = 0.1
 ROW = 50
 
 
+TARGET, PUBLISHED_TARGET = Target(limit=1.5, of=Of.RATIO), Target(limit=0.9)
+
+
 async def measure(effort: Effort) -> Sequence[Figure]:
-    async with at_work() as (node, cluster, driver):
+    rested, rows = effort.pick(full=100, quick=10), effort.pick(full=4, quick=1)
+    cuts = effort.pick(full=20, quick=2)
+    async with at_work() as (place, agent, cluster, driver):
         one, four = [await cluster.allocated(DRIVER, f"of-{n}", [f"gpu-{i}" for i in range(n)]) for n in (1, 4)]
         part = await cluster.allocated(DRIVER, "of-a-part", [PART])
-        rested, rows = effort.pick(full=100, quick=10), effort.pick(full=4, quick=1)
-        async with floor(node, driver, four) as least:
-            return [
+        async with floor(place, driver, four) as least:
+            figures = [
                 *await _figures(driver, one, least, "1 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
                 *await _figures(driver, four, least, "4 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
                 *await _figures(driver, one, least, f"1 of 8 GPUs, {ROW} in a row", rounds=rows, calls=ROW),
-                *await _figures(
-                    driver, part, least, "1 MIG device made for it, rested", rounds=rested, rest=REST_SECONDS
-                ),
-                await _published(effort),
+                *await _figures(driver, part, least, CUT_FOR, rounds=cuts, rest=REST_SECONDS, target=None),
             ]
+        grown = await growth(agent, partial(_there_and_back, driver, one), effort, "claims prepared and unprepared")
+    return [*figures, *grown, await _published(effort)]
+
+
+async def _there_and_back(driver: rpc.DRAPluginStub, claim: wire.Claim) -> None:
+    await prepare(driver, claim)
+    await unprepare(driver, claim)
 
 
 @asynccontextmanager
-async def at_work() -> AsyncIterator[tuple[Node, Cluster, rpc.DRAPluginStub]]:
+async def at_work() -> AsyncIterator[tuple[Stand, Process, Cluster, rpc.DRAPluginStub]]:
     """The agent on a simulated node of a cluster, with its claims' driver as the kubelet calls it."""
-    async with AsyncExitStack() as opened:
-        node = opened.enter_context(simulated("h200-8"))
-        cluster = await opened.enter_async_context(served(node.folder))
-        settings = replace(
-            node.settings,
-            kubeconfig=cluster.kubeconfig,
-            node_name=cluster.settings["nodeName"],
-            dra=True,
-            mig_on_demand=(CUT,),
-        )
-        (settings.paths.kubelet_dir / "plugins_registry").mkdir(parents=True)
-        kubelet = EmbeddedKubelet(settings.paths.kubelet_dir / "device-plugins")
-        await opened.enter_async_context(kubelet.running())
-        agent = await opened.enter_async_context(built(settings, node.simulation.stat))
-        await opened.enter_async_context(running(agent.run()))
-        sockets = settings.paths.kubelet_dir / "plugins" / DRIVER
-        while agent.ledger.trouble is not None or not list(sockets.glob("dra-*.sock")):
-            await asyncio.sleep(0.05)
-        (socket,) = sockets.glob("dra-*.sock")
-        channel = await opened.enter_async_context(aio.insecure_channel(f"unix:{socket}"))
-        yield node, cluster, rpc.DRAPluginStub(channel)
+    async with stand() as place, served(place.folder) as cluster:
+        (place.folder / "kubelet" / "plugins_registry").mkdir(exist_ok=True)
+        settings = {**cluster.settings, "mig": {"onDemand": [CUT]}}
+        async with place.agent_on(PROFILE, settings) as agent:
+            while not (agent.tells("slices published") and agent.tells("registered resource")):
+                await asyncio.sleep(0.05)
+            (socket,) = (place.folder / "kubelet" / "plugins" / DRIVER).glob("dra-*.sock")
+            async with aio.insecure_channel(f"unix:{socket}") as channel:
+                yield place, agent, cluster, rpc.DRAPluginStub(channel)
 
 
 @asynccontextmanager
-async def floor(node: Node, driver: rpc.DRAPluginStub, claim: wire.Claim) -> AsyncIterator[Step]:
+async def floor(place: Stand, driver: rpc.DRAPluginStub, claim: wire.Claim) -> AsyncIterator[Step]:
     """An empty call and two writes, of as many bytes as a claim's spec and the ledger with that claim in it."""
     await prepare(driver, claim)
-    paths = node.settings.paths
-    written = [paths.cdi_dir / file_name(KIND, claim.uid), paths.state_dir / "ledger.json"]
+    written = [place.folder / "cdi" / file_name(KIND, claim.uid), place.folder / "state" / "ledger.json"]
     contents = [file.read_bytes() for file in written]
     await unprepare(driver, claim)
-    files = [node.folder / "floor-1", node.folder / "floor-2"]
-    async with parrot(node.folder / "parrot.sock") as stub:
+    files = [place.folder / "floor-1", place.folder / "floor-2"]
+    async with place.parrot(plugin_wire.AllocateResponse()) as stub:
 
         async def least() -> None:
             await stub.Allocate(plugin_wire.AllocateRequest())
@@ -120,6 +112,7 @@ async def _figures(
     rounds: int,
     calls: int = 1,
     rest: float = 0.0,
+    target: Target | None = TARGET,
 ) -> list[Figure]:
     """Both calls' figures: ``calls`` of each in turn in a round, after as many of the floor and a rest."""
     prepared, unprepared = [], []
@@ -134,7 +127,10 @@ async def _figures(
             pairs.append((there, await timed(lambda: unprepare(driver, claim))))
         prepared.append(Turn(subject=[there for there, _ in pairs], floor=before))
         unprepared.append(Turn(subject=[back for _, back in pairs], floor=before))
-    return [figure(f"prepare {name}", prepared[1:], FLOOR), figure(f"unprepare {name}", unprepared[1:], FLOOR)]
+    return [
+        figure(f"prepare {name}", prepared[1:], FLOOR, target),
+        figure(f"unprepare {name}", unprepared[1:], FLOOR, target),
+    ]
 
 
 async def _published(effort: Effort) -> Figure:
@@ -145,7 +141,7 @@ async def _published(effort: Effort) -> Figure:
             bare = await place.python("")
             # A new one each time, which has no slices yet.
             async with served(place.folder) as cluster, place.agent(cluster.settings) as agent:
-                while not any("slices published" in line for _, line in agent.said):
+                while not agent.tells("slices published"):
                     await asyncio.sleep(0.02)
                 turns.append(Turn(subject=[agent.first("slices published")], floor=[bare.seconds]))
-    return figure("start → slices published", turns[1:], INTERPRETER)
+    return figure("start → slices published", turns[1:], INTERPRETER, PUBLISHED_TARGET)

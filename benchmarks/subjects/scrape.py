@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from http.client import HTTPConnection
 
 from benchmarks.measure import Effort, Figure, Floor, Target, Unit, single, timed
-from benchmarks.process import Process, stand
+from benchmarks.process import Process, growth, stand
 from benchmarks.subjects.footprint import INSTANCE, INSTANCES, SETTLE_SECONDS, partitioned
 
 PORT = 19400
@@ -21,18 +21,19 @@ async def measure(effort: Effort) -> Sequence[Figure]:
         settings = {"http": {"address": f"127.0.0.1:{PORT}"}}
         async with place.agent_on(partitioned(place.folder), settings) as agent:
             await asyncio.sleep(2 * SETTLE_SECONDS)
-            before, idle = agent.memory, await _minute(agent, effort, scraped=False)
+            idle = await _minute(agent, effort, scraped=False)
             healthz = Floor(name="GET /healthz", median=min([await timed(lambda: _get("/healthz")) for _ in range(20)]))
             await _get("/metrics")
-            scrapes = [await timed(lambda: _get("/metrics")) for _ in range(effort.pick(full=1000, quick=50))]
-            after, body = agent.memory, await _get("/metrics")
+            scrapes = [await timed(lambda: _get("/metrics")) for _ in range(effort.pick(full=200, quick=50))]
+            grown = await growth(agent, lambda: _get("/metrics"), effort, "scrapes")
+            body = await _get("/metrics")
             busy = await _minute(agent, effort, scraped=True)
     series = sum(not line.startswith("#") for line in body.splitlines())
     return [
         Figure(name=f"scrape, {8 * INSTANCES} × {INSTANCE}", samples=tuple(scrapes), floor=healthz, target=TARGET),
         single("  series", series, Unit.COUNT),
         single("  bytes", len(body), Unit.BYTES),
-        single(f"  memory after {len(scrapes)} scrapes", after, Unit.BYTES, Floor(name=NOTHING, median=before)),
+        *grown,
         single("  processor time in a minute, scraped", busy, Unit.SECONDS, Floor(name=NOTHING, median=idle)),
     ]
 

@@ -69,6 +69,7 @@ class Ground:
     mps: Lane
     ledger: Ledger
     board: HealthBoard
+    pods: PodDevices
     stat: Stat
     configuration: Configuration | None
 
@@ -96,6 +97,7 @@ async def built(
             mps=opened.enter_context(Lane("mps")),
             ledger=ledger,
             board=await remembering_board(settings, files),
+            pods=await opened.enter_async_context(PodDevices(settings.paths.kubelet_dir / podresources.SOCKET)),
             stat=stat,
             configuration=configuration,
         )
@@ -206,7 +208,7 @@ def _assemble(ground: Ground) -> Agent:
     keeper = _keeper(settings, ground.provider)
     inventory, roots = keeper.inventory, driver_roots(settings)
     publisher = _publisher(ground, inventory)
-    pods = PodDevices(settings.paths.kubelet_dir / podresources.SOCKET)
+    pods = ground.pods
     limits = LimitDoor(ledger=ledger, held=pods.held, inventory=inventory, told_since=pods.since)
     slices = TimeSliceKeeper(
         slices=time_slices(settings, roots, ground.files),

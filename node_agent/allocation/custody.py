@@ -25,7 +25,7 @@ class Custody:
     """One agent's part in keeping the file whose lock is at ``path``."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._lock: int | None = None
 
     def enter(self) -> bool:
@@ -37,6 +37,8 @@ class Custody:
             self._lock = self._opened()
         inside = self.be_alone() or self._has(INSIDE, fcntl.F_RDLCK)
         self._has(ASKING, fcntl.F_UNLCK if inside else fcntl.F_RDLCK)
+        if not inside:
+            os.utime(self._lock)  # whoever is inside may wait for a hint that somebody asks
         return inside
 
     def leave(self) -> None:
@@ -54,7 +56,7 @@ class Custody:
     def adrift(self) -> bool:
         """Whether the lock file was taken away: another agent would not find this one, and must be met anew."""
         try:
-            return self._lock is None or not os.path.samestat(os.fstat(self._lock), os.stat(self._path))
+            return self._lock is None or not os.path.samestat(os.fstat(self._lock), os.stat(self.path))
         except FileNotFoundError:
             return True
 
@@ -78,10 +80,10 @@ class Custody:
     def _opened(self) -> int:
         # A file of its own: each save replaces the checkpoint, and a lock on it would go with the old one.
         try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            return os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StateError(
-                f"cannot open {self._path}: {error.strerror}; the agent needs a folder of its own"
+                f"cannot open {self.path}: {error.strerror}; the agent needs a folder of its own"
             ) from error
 
     def _has(self, byte: int, kind: int) -> bool:
@@ -94,7 +96,7 @@ class Custody:
 
     def _set(self, byte: int, kind: int, *, wait: bool = False) -> None:
         if self._lock is None:
-            raise StateError(f"{self._path} was lost, and cannot be made again: nothing is given or taken back")
+            raise StateError(f"{self.path} was lost, and cannot be made again: nothing is given or taken back")
         # struct flock of fcntl(2): the lock belongs to the open file, so that two in one process exclude each other.
         flock = struct.pack("hhqqi0q", kind, os.SEEK_SET, byte, 1, 0)
         fcntl.fcntl(self._lock, fcntl.F_OFD_SETLKW if wait else fcntl.F_OFD_SETLK, flock)

@@ -19,13 +19,14 @@ from node_agent.allocation.custody import Custody
 from node_agent.allocation.grants import FRONT_DOORS, Books, Door, Grant, Hold, Holder, State
 from node_agent.allocation.record import Record, View
 from node_agent.errors import StateError
+from node_agent.kit.hints import Hints
 from node_agent.kit.lane import Lane
-from node_agent.kit.latest import Latest
+from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.kit.tasks import Whole
 from node_agent.model.gpu import GpuUuid
 
-# How often the agent looks for another one: whether it asks to be let in, what it has written, whether it is gone.
+# How often the agent looks at what another one has written, and whether it is gone.
 LOOK_SECONDS = 0.5
 
 # How often it tries to get in where another one is alone.
@@ -102,9 +103,14 @@ class Ledger:
 
     async def run(self) -> None:
         """Keep company with another agent of this node, whenever there is one, until cancelled."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            await self._whole.done(self._keep_company(), name="ledger company")
+        with Hints(self._custody.path) as hints:
+            async for _ in changes(hints.changed, every=lambda: hints.pause() if self._view.alone else LOOK_SECONDS):
+                if self._has_company():
+                    await self._whole.done(self._keep_company(), name="ledger company")
+
+    def _has_company(self) -> bool:
+        """Whether there is another agent, as far as this one can tell: one that asks, or that would not find it."""
+        return not self._view.alone or self._custody.adrift or self._custody.asked
 
     async def look(self) -> None:
         """Take in what another agent has written by now; where none is there that is nothing."""
@@ -231,10 +237,12 @@ class Ledger:
 
     async def _change(self, change: Change, durable: bool) -> Books:
         """Wait until the change is made, and its place in the file written; the books right after it."""
-        if not durable and self._view.alone and not self._queue and not self._turn.locked():
+        if self._view.alone and not self._queue and not self._turn.locked():
             # Nobody writes and nobody waits, so there is nothing to come after; a pod is admitted by such a change.
-            self._know(replace(self._view, books=change(self._view.books)))
-            return self._view.books
+            books = change(self._view.books)
+            if not durable or books == self._view.stored:
+                self._know(replace(self._view, books=books))
+                return books
         waiting = _Waiting(change=change, durable=durable, answer=asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         if self._writer is None or self._writer.done():

@@ -42,8 +42,9 @@ def run(
 
 async def work(serving: Coroutine[Any, Any, None]) -> None:
     """Run the agent until a signal ends it, be it while it still waits for the agent before it."""
-    from node_agent.kit.tasks import running
+    from node_agent.kit.tasks import LoopTrouble, running
 
+    asyncio.get_running_loop().set_exception_handler(LoopTrouble())
     async with running(told_to_end()) as told, running(serving) as served:
         await asyncio.wait([told, served], return_when=asyncio.FIRST_COMPLETED)
 

@@ -5,7 +5,6 @@ session has a socket of a fresh name (a name used twice can wedge the kubelet un
 kubelet, the socket or the stream is gone, and is followed by the next one.
 """
 
-import asyncio
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from node_agent.deviceplugin.servicer import Servicer
 from node_agent.errors import KubeletError
 from node_agent.kit.backoff import pauses
+from node_agent.kit.hints import Hints
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.unix import FileIdentity, identity
@@ -23,7 +23,7 @@ from node_agent.kubelet.server import remove_dead_sockets, serving
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
 SOCKET_PREFIX = "node-agent-"
-# A look at the sockets is two stats; inotify would need a second way for the nodes on which its instances run out.
+# How often to look whether the kubelet has opened its stream; and the first pause between two sessions.
 LOOK_SECONDS = 0.5
 # The kubelet opens its stream at once after it has accepted a registration.
 STREAM_SECONDS = 10.0
@@ -53,35 +53,43 @@ class DevicePluginServer:
         for folder in self._route.folders:
             remove_dead_sockets(folder, SOCKET_PREFIX)
         tries = _tries()
-        while True:
-            kubelet = await self._kubelet()
-            began = time.monotonic()
-            try:
-                ended = await self._session()
-                self._stand(Phase.REGISTERING, ended)
-                log.info("registration ended", resource=self._resource, reason=ended)
-            except KubeletError as error:
-                self._stand(Phase.REFUSED, str(error))
-                if self._refusals.should_say(str(error)):
-                    log.warning("registration failed", resource=self._resource, reason=error)
-            if time.monotonic() - began > STEADY_SECONDS:
-                tries = _tries()
-            await self._pause(next(tries), kubelet)
+        with Hints(*self._route.watched) as hints:
+            while True:
+                kubelet = await self._kubelet(hints)
+                began = time.monotonic()
+                await self._served(hints)
+                if time.monotonic() - began > STEADY_SECONDS:
+                    tries = _tries()
+                await self._pause(next(tries), kubelet, hints)
 
-    async def _pause(self, seconds: float, kubelet: Hashable) -> None:
+    async def _served(self, hints: Hints) -> None:
+        """One session, and a word about its end."""
+        try:
+            ended = await self._session(hints)
+        except KubeletError as error:
+            self._stand(Phase.REFUSED, str(error))
+            if self._refusals.should_say(str(error)):
+                log.warning("registration failed", resource=self._resource, reason=error)
+        else:
+            self._stand(Phase.REGISTERING, ended)
+            log.info("registration ended", resource=self._resource, reason=ended)
+
+    async def _pause(self, seconds: float, kubelet: Hashable, hints: Hints) -> None:
         """Wait before the next try; a new kubelet is worth one at once."""
         end = time.monotonic() + seconds
-        while time.monotonic() < end and self._route.kubelet() == kubelet:
-            await asyncio.sleep(LOOK_SECONDS)
+        async for _ in changes(hints.changed, every=lambda: min(hints.pause(), end - time.monotonic())):
+            if time.monotonic() >= end or self._route.kubelet() != kubelet:
+                return
 
-    async def _kubelet(self) -> Hashable:
+    async def _kubelet(self, hints: Hints) -> Hashable:
         """Wait until a kubelet is there; answers which one."""
-        while (kubelet := self._route.kubelet()) is None:
+        async for _ in changes(hints.changed, every=hints.pause):
+            if (kubelet := self._route.kubelet()) is not None:
+                return kubelet
             self._stand(Phase.WAITING, f"no kubelet at {self._route.folder}")
-            await asyncio.sleep(LOOK_SECONDS)
-        return kubelet
+        raise AssertionError("changes never end")
 
-    async def _session(self) -> str:
+    async def _session(self, hints: Hints) -> str:
         """One registration from the socket to its end; answers why it ended."""
         try:
             self._route.folder.mkdir(mode=0o750, parents=True, exist_ok=True)
@@ -98,14 +106,17 @@ class DevicePluginServer:
                     self._refusals.clear()
                     log.info("registered", resource=self._resource, socket=path.name)
                     # Asked now: the kubelet that took it may have started while the plugin stood announced.
-                    return await self._lost(self._route.kubelet(), path, own, servicer)
+                    return await self._lost(self._route.kubelet(), path, own, servicer, hints)
             finally:
                 servicer.close()
 
-    async def _lost(self, kubelet: Hashable, path: Path, own: FileIdentity | None, servicer: Servicer) -> str:
+    async def _lost(
+        self, kubelet: Hashable, path: Path, own: FileIdentity | None, servicer: Servicer, hints: Hints
+    ) -> str:
         """Wait until the registration is worth nothing any more; answers why."""
         opened, deadline, renewals = False, time.monotonic() + STREAM_SECONDS, self._renewals.value
-        async for _ in changes(servicer.streams, self._renewals, every=lambda: LOOK_SECONDS):
+        sources = servicer.streams, self._renewals, hints.changed
+        async for _ in changes(*sources, every=lambda: hints.pause() if servicer.streams.value else LOOK_SECONDS):
             opened = opened or servicer.streams.value > 0
             if not servicer.streams.value and (opened or time.monotonic() > deadline):
                 break

@@ -4,7 +4,9 @@ The kubelet calls from its main loop and sets no time limit for GetPreferredAllo
 look-ups in memory.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import grpc
@@ -103,7 +105,10 @@ class Servicer(rpc.DevicePluginServicer):
         check_request(offer.resource, devices, offer.pool.policy)
         await self._take(offer.resource, devices)
         answer = self._give(devices)
-        log.info("allocated", resource=offer.resource, devices=[device.id for device in devices], cdi=answer.cdi_names)
+        # The kubelet's main loop waits for the answer and not for the line, which is written right after it.
+        names = [device.id for device in devices]
+        say = partial(log.info, "allocated", resource=offer.resource, devices=names, cdi=answer.cdi_names)
+        asyncio.get_running_loop().call_soon(say)
         return container_response(answer)
 
 

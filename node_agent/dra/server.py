@@ -17,6 +17,7 @@ from node_agent.dra.operations import ClaimOperations
 from node_agent.dra.servicer import ServicerV1, ServicerV1Beta1
 from node_agent.errors import KubeletError
 from node_agent.kit.backoff import pauses
+from node_agent.kit.hints import Hints
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.unix import identity
@@ -28,7 +29,8 @@ from node_agent.wire import dra_health_v1_pb2_grpc, dra_health_v1alpha1_pb2_grpc
 # In the order of preference: of the DRA services the kubelet takes the first one that it knows.
 SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
-LOOK_SECONDS = 0.5
+# The pause before the next try.
+AGAIN_SECONDS = 0.5
 
 log = Log(__name__)
 
@@ -54,11 +56,11 @@ class DraServer:
 
     async def run(self) -> None:
         """Serve and announce until cancelled."""
-        trouble, tries = Steady(), pauses(first=LOOK_SECONDS, longest=15.0)
+        trouble, tries = Steady(), pauses(first=AGAIN_SECONDS, longest=15.0)
         while True:
             try:
                 await self._session()
-                tries = pauses(first=LOOK_SECONDS, longest=15.0)
+                tries = pauses(first=AGAIN_SECONDS, longest=15.0)
             except (KubeletError, OSError) as error:
                 self._stand(Phase.REFUSED, str(error))
                 if trouble.should_say(str(error)):
@@ -86,14 +88,15 @@ class DraServer:
     async def _follow(self, verdict: Latest[Verdict], announcement: Announcement, socket: Path) -> None:
         """Say each time that the kubelet has taken the driver, until one of its sockets is gone."""
         said = verdict.value
-        async for _ in changes(verdict, every=lambda: LOOK_SECONDS):
-            if verdict.value != said:
-                said = verdict.value
-                check_accepted(said, announcement)
-                self._stand(Phase.REGISTERED, socket.name, counts=True)
-                log.info("registered", driver=self._driver, socket=socket.name)
-            if identity(announcement.endpoint) is None or identity(socket) is None:
-                return
+        with Hints(announcement.endpoint.parent, socket.parent) as hints:
+            async for _ in changes(verdict, hints.changed, every=hints.pause):
+                if verdict.value != said:
+                    said = verdict.value
+                    check_accepted(said, announcement)
+                    self._stand(Phase.REGISTERED, socket.name, counts=True)
+                    log.info("registered", driver=self._driver, socket=socket.name)
+                if identity(announcement.endpoint) is None or identity(socket) is None:
+                    return
 
     def _add_services(self, server: aio.Server, feed: HealthFeed) -> None:
         dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(ServicerV1(self._operations), server)

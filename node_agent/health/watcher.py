@@ -16,7 +16,7 @@ from node_agent.health.looks import LastLooks
 from node_agent.kit.backoff import pauses
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
-from node_agent.kit.tasks import cancel, running
+from node_agent.kit.tasks import cancel
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Reason
 from node_agent.model.inventory import Inventory
@@ -191,12 +191,17 @@ class HealthWatcher:
 
     async def _read(self, gpu: GpuUuid) -> GpuReadings:
         """Read one GPU, however long it takes; while the driver hangs in it, work that is new would hang as well."""
-        reading: asyncio.Task[GpuReadings]
-        async with running(self._readings.read(gpu, figures=self._looks.wanted), name=f"probe of {gpu}") as reading:
-            for seconds, hit in ((HANG_SECONDS, (gpu,)), (BLIND_SECONDS, self._gpus)):
-                done, _ = await asyncio.wait([reading], timeout=seconds)
-                if done:
-                    break
-                message = f"the driver has not answered for {seconds:.0f} s; it was asked about {gpu}"
-                self._find(hit, Finding(reason=Reason.QUERY_FAILED, message=message))
-            return await reading
+        loop = asyncio.get_running_loop()
+        alarms = [
+            loop.call_later(HANG_SECONDS, self._hangs, gpu, (gpu,), HANG_SECONDS),
+            loop.call_later(HANG_SECONDS + BLIND_SECONDS, self._hangs, gpu, self._gpus, HANG_SECONDS + BLIND_SECONDS),
+        ]
+        try:
+            return await self._readings.read(gpu, figures=self._looks.wanted)
+        finally:
+            for alarm in alarms:
+                alarm.cancel()
+
+    def _hangs(self, asked: GpuUuid, hit: Collection[GpuUuid], seconds: float) -> None:
+        message = f"the driver has not answered for {seconds:.0f} s; it was asked about {asked}"
+        self._find(hit, Finding(reason=Reason.QUERY_FAILED, message=message))

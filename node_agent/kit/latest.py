@@ -6,7 +6,6 @@ holds up the one who sets.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -55,9 +54,13 @@ async def changes(*sources: Latest[Any], every: Callable[[], float] | None = Non
         source.listen(woken)
     try:
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(every() if every is not None else None):
-                    await woken.wait()
+            # A timer that wakes like a change does is a fraction of the work of a timeout.
+            alarm = asyncio.get_running_loop().call_later(every(), woken.set) if every is not None else None
+            try:
+                await woken.wait()
+            finally:
+                if alarm is not None:
+                    alarm.cancel()
             woken.clear()
             yield
     finally:

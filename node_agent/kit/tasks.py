@@ -1,9 +1,11 @@
-"""Tasks that never outlive the block that started them."""
+"""Tasks that never outlive the block that started them; and what their event loop has to say."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
+
+from node_agent.kit.logs import Log, Steady
 
 T = TypeVar("T")
 
@@ -54,3 +56,18 @@ class Whole:
             await asyncio.wait(self._under_way, timeout=grace)
         for task in tuple(self._under_way):
             await cancel(task)
+
+
+class LoopTrouble:
+    """Says what an event loop cannot do, which itself says a hundred times a second that it has no descriptor left."""
+
+    def __init__(self) -> None:
+        self._trouble = Steady()
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The loop's exception handler. What is no trouble of the system is a mistake of ours, and told in full."""
+        reason = context.get("exception")
+        if not isinstance(reason, OSError):
+            loop.default_exception_handler(context)
+        elif self._trouble.should_say(str(reason)):
+            Log(__name__).error(context["message"], reason=reason)

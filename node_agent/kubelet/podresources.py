@@ -1,7 +1,7 @@
 """Who holds what, and what could be given out: the kubelet's pod resources API."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from grpc import aio
 
 from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
-from node_agent.kit.unix import identity
+from node_agent.kit.unix import FileIdentity, identity
 from node_agent.kubelet.server import describe
 from node_agent.wire import podresources_v1_pb2 as wire
 from node_agent.wire import podresources_v1_pb2_grpc as rpc
@@ -42,13 +42,22 @@ class PodDevice:
 class PodDevices:
     """What the kubelet tells of its pods: ``last`` is its last answer, whoever asked, and stays while it is silent.
 
-    ``pods`` are all of them, also those without devices, as ``namespace/name``.
+    ``pods`` are all of them, also those without devices, as ``namespace/name``. A context manager: to connect takes
+    several times what a call does, so the connection is kept while the same kubelet answers.
     """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
+        self._channel: aio.Channel | None = None
+        self._kubelet: FileIdentity | None = None
         self.last: Latest[tuple[PodDevice, ...]] = Latest(())
         self.pods: frozenset[str] = frozenset()
+
+    async def __aenter__(self) -> "PodDevices":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._disconnect()
 
     async def held(self) -> dict[str, frozenset[str]]:
         """The ids of the devices that pods hold at this moment by their limits, by resource.
@@ -58,11 +67,31 @@ class PodDevices:
         Raises:
             KubeletError: nobody answers, or too many ask.
         """
-        async with lister(self._socket, "who holds what") as asked:
-            answer = await asked.List(wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
+        channel = await self._connection()
+        try:
+            with _telling(self._socket, "who holds what"):
+                answer = await rpc.PodResourcesListerStub(channel).List(
+                    wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS
+                )
+        except KubeletError:
+            await self._disconnect()  # a new connection is tried at once; one that has failed waits longer each time
+            raise
         self.pods = frozenset(f"{pod.namespace}/{pod.name}" for pod in answer.pod_resources)
         self.last.set(tuple(dict.fromkeys(_pod_devices(answer))))
         return _by_resource((one.of, (one.device,)) for one in self.last.value if not one.claim)
+
+    async def _connection(self) -> aio.Channel:
+        kubelet = identity(self._socket)
+        if self._channel is not None and kubelet != self._kubelet:
+            await self._disconnect()
+        if self._channel is None:
+            self._channel, self._kubelet = _channel(self._socket), kubelet
+        return self._channel
+
+    async def _disconnect(self) -> None:
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
 
     def since(self) -> float:
         """When the kubelet that answers now began to, in wall-clock seconds; 0 while there is none."""
@@ -80,12 +109,21 @@ async def allocatable_devices(socket: Path) -> dict[str, frozenset[str]]:
 @asynccontextmanager
 async def lister(socket: Path, what: str) -> AsyncIterator[rpc.PodResourcesListerStub]:
     """The kubelet's side of the API. Raises KubeletError where it does not tell ``what`` is asked."""
-    options = [("grpc.max_receive_message_length", RECEIVE_LIMIT)]
-    async with aio.insecure_channel(f"unix:{socket}", options=options) as channel:
-        try:
+    async with _channel(socket) as channel:
+        with _telling(socket, what):
             yield rpc.PodResourcesListerStub(channel)
-        except aio.AioRpcError as error:
-            raise KubeletError(f"the kubelet does not tell on {socket} {what}: {describe(error)}") from error
+
+
+def _channel(socket: Path) -> aio.Channel:
+    return aio.insecure_channel(f"unix:{socket}", options=[("grpc.max_receive_message_length", RECEIVE_LIMIT)])
+
+
+@contextmanager
+def _telling(socket: Path, what: str) -> Iterator[None]:
+    try:
+        yield
+    except aio.AioRpcError as error:
+        raise KubeletError(f"the kubelet does not tell on {socket} {what}: {describe(error)}") from error
 
 
 def _pod_devices(answer: wire.ListPodResourcesResponse) -> Iterator[PodDevice]:

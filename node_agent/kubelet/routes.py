@@ -28,6 +28,11 @@ class Route(Protocol):
         """All folders in which a plugin leaves sockets when it is killed."""
         ...
 
+    @property
+    def watched(self) -> Sequence[Path]:
+        """The folders in which it shows that the kubelet is another one, or that a socket is gone."""
+        ...
+
     def kubelet(self) -> Hashable | None:
         """Which kubelet is there, as far as can be seen: another value after a restart, None while there is none."""
         ...
@@ -45,7 +50,7 @@ class SocketRoute:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.folders = (folder,)
+        self.folders = self.watched = (folder,)
 
     def kubelet(self) -> FileIdentity | None:
         return identity(self.folder / KUBELET_SOCKET)
@@ -64,6 +69,7 @@ class WatcherRoute:
         self.folder = folder
         self.folders = (folder, registry)
         self._kubelet_socket = registry.parent / "device-plugins" / KUBELET_SOCKET
+        self.watched = (*self.folders, self._kubelet_socket.parent)
 
     def kubelet(self) -> Hashable | None:
         """The registry outlives the kubelet, which at each start makes the socket of the other route anew.

@@ -205,11 +205,11 @@ def test_a_rolling_update_of_the_agent_never_takes_a_gpu_from_the_node(node: Rea
         assert sockets(node.device_plugins).isdisjoint(old_sockets)
 
 
-def test_the_agent_needs_no_inotify_instance(node: RealNode) -> None:
+def test_the_agent_takes_few_inotify_instances(node: RealNode) -> None:
     agent = start_process(node)
     opened = [os.readlink(fd) for fd in Path(f"/proc/{agent.pid}/fd").iterdir()]
     assert any(name.startswith("socket:") for name in opened)
-    assert "anon_inode:inotify" not in opened
+    assert opened.count("anon_inode:inotify") <= 3
 
 
 def test_a_pod_that_meets_the_kubelet_while_the_agent_is_down_fails_and_the_next_one_runs(node: RealNode) -> None:

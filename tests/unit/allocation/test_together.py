@@ -16,6 +16,7 @@ from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import FRONT_DOORS, Door, State
 from node_agent.allocation.ledger import Ledger
 from node_agent.errors import DeviceHeld, HoldersUnknown, StateError
+from node_agent.kit import hints
 from node_agent.kit.tasks import running
 from tests.fakes.builders import uuid
 from tests.unit.allocation.support import (
@@ -78,6 +79,24 @@ async def test_a_second_agent_gets_in_while_the_first_is_at_work_and_knows_all_t
             assert other.trouble is None
             with pytest.raises(DeviceHeld, match="held by limit unwritten"):
                 await other.reserve(grant("thief", 1))
+
+
+async def test_whoever_comes_is_let_in_by_a_first_one_that_only_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hints, "SELDOM_SECONDS", 3600.0)
+    monkeypatch.setattr(hints, "OFTEN_SECONDS", 3600.0)
+    async with agent(tmp_path) as one, asyncio.timeout(20), agent(tmp_path) as other:
+        assert (one.is_alone, other.is_alone) == (False, False)
+
+
+async def test_whoever_comes_is_let_in_where_nothing_can_be_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hints, "OFTEN_SECONDS", 0.02)
+    monkeypatch.setattr(hints.Hints, "_watch_all", lambda self: None)
+    async with agent(tmp_path) as one, asyncio.timeout(20), agent(tmp_path) as other:
+        assert (one.is_alone, other.is_alone) == (False, False)
 
 
 async def test_what_one_agent_gives_out_the_other_cannot_even_before_it_has_heard(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from benchmarks.measure import Effort, Figure, Floor, Target, Turn, Unit, figure, in_turns, single
+from benchmarks.measure import Effort, Figure, Floor, Of, Target, Turn, Unit, figure, in_turns, single
 
 
 def numbers(count: int) -> Figure:
@@ -41,10 +41,25 @@ def test_one_round_in_which_only_the_subject_was_disturbed_does_not_move_the_rat
     assert figure("call", [turn(2, 1), turn(90, 1), turn(2, 1)], "floor").ratio == 2
 
 
-@pytest.mark.parametrize(("limit", "of_ratio", "met"), [(3, True, True), (1.9, True, False), (3, False, False)])
-def test_a_target_limits_the_ratio_or_the_median(limit: float, of_ratio: bool, met: bool) -> None:
-    target = Target(limit=limit, of_ratio=of_ratio)
-    assert figure("call", [turn(20, 10)], "floor", target).met is met
+@pytest.mark.parametrize(
+    ("limit", "of", "met"),
+    [
+        (3, Of.RATIO, True),
+        (1.9, Of.RATIO, False),
+        (3, Of.MEDIAN, False),
+        (20, Of.MEDIAN, True),
+        (2, Of.P99, True),
+        (1.9, Of.P99, False),
+    ],
+)
+def test_a_target_limits_the_ratio_or_the_median_or_the_longest_but_one_in_a_hundred(
+    limit: float, of: Of, met: bool
+) -> None:
+    assert figure("call", [turn(20, 10)] * 100, "floor", Target(limit=limit, of=of)).met is met
+
+
+def test_a_target_for_a_percentile_that_is_not_known_is_missed() -> None:
+    assert figure("call", [turn(1, 1)] * 99, "floor", Target(limit=100, of=Of.P99)).met is False
 
 
 def test_without_a_target_nothing_is_met_or_missed() -> None:

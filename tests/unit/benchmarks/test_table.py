@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks.measure import Figure, Floor, Target, Unit, single
+from benchmarks.measure import Figure, Floor, Of, Target, Unit, single
 from benchmarks.table import aligned, document, quantity, render
 
 CALL = Figure(
@@ -12,7 +12,7 @@ CALL = Figure(
     samples=(0.0004, 0.0005, 0.0006),
     floor=Floor(name="an empty call", median=0.0004),
     ratio=1.25,
-    target=Target(limit=1.3, of_ratio=True),
+    target=Target(limit=1.3, of=Of.RATIO),
 )
 MEMORY = single("memory", 80 * 2**20, Unit.BYTES, target=Target(limit=72 * 2**20))
 MACHINE = {"processor": "a processor", "load average": "0.10"}
@@ -54,6 +54,8 @@ def test_the_page_has_the_machine_the_figures_by_subject_and_whether_targets_are
     (memory,) = [" ".join(line.split()) for line in lines if line.startswith("  memory")]
     assert memory == "memory 80.0 MiB 1 ≤ 72.0 MiB ✗"
     assert [line for line in lines if line in ("Allocate", "footprint")] == ["Allocate", "footprint"]
+    at = lines.index("reached: 1 of 2 targets")
+    assert lines[at + 1] == "missed: footprint: memory"
 
 
 def test_a_subject_is_named_once_however_many_figures_it_has() -> None:
@@ -74,7 +76,7 @@ def test_the_document_holds_what_the_table_shows_in_plain_numbers() -> None:
         "longest": 0.0006,
         "ratio": 1.25,
         "floor": {"name": "an empty call", "median": 0.0004},
-        "target": {"limit": 1.3, "of_ratio": True},
+        "target": {"limit": 1.3, "of": "ratio"},
         "met": True,
     }
     assert (memory["unit"], memory["floor"], memory["met"]) == ("B", None, False)

@@ -34,11 +34,15 @@ XID = Cause(reason=Reason.XID, severity=Severity.WITHDRAWN, message="Xid 79", si
 async def door(world: World, kubelet: EmbeddedKubelet, folder: Path) -> AsyncIterator[Ledger]:
     """The ledger and its door for limits, which follows the kubelet's pods closely."""
     with Lane("files") as lane:
-        async with Ledger(checkpoint=Checkpoint(folder / "ledger.json"), lane=lane, boot_id="boot") as ledger:
+        checkpoint = Checkpoint(folder / "ledger.json")
+        async with (
+            PodDevices(kubelet.pod_resources_socket) as pods,
+            Ledger(checkpoint=checkpoint, lane=lane, boot_id="boot") as ledger,
+        ):
             await ledger.reconcile(Door.CLAIM, [])
             limits = LimitDoor(
                 ledger=ledger,
-                held=PodDevices(kubelet.pod_resources_socket).held,
+                held=pods.held,
                 inventory=world.inventory,
                 every_seconds=0.05,
                 admission_seconds=0.1,

@@ -32,7 +32,7 @@ B = claim("b", "gpu-1", "gpu-2")
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "AGAIN_SECONDS", 0.02)
 
 
 @dataclass

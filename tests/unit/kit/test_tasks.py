@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from node_agent.kit.tasks import Whole, cancel, running
+from node_agent.kit.tasks import LoopTrouble, Whole, cancel, running
 
 
 async def forever() -> None:
@@ -154,3 +154,19 @@ async def test_the_end_waits_for_work_that_is_under_way_and_cancels_what_takes_l
 
 async def test_the_end_of_nothing_is_at_once() -> None:
     await asyncio.wait_for(Whole().end(grace=60), 0.5)
+
+
+async def test_what_the_system_denies_a_loop_is_said_once_and_not_for_each_of_its_tries(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    said = LoopTrouble()
+    for _ in range(100):
+        said(asyncio.get_running_loop(), {"message": "accept()", "exception": OSError(24, "Too many open files")})
+    said(asyncio.get_running_loop(), {"message": "accept()", "exception": OSError(12, "Cannot allocate memory")})
+    assert [record.getMessage() for record in caplog.records] == ["accept()", "accept()"]
+
+
+async def test_a_mistake_of_ours_is_told_by_the_loop_in_full(caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(2):
+        LoopTrouble()(asyncio.get_running_loop(), {"message": "never retrieved", "exception": ValueError("broken")})
+    assert [record.exc_info is not None for record in caplog.records] == [True, True]

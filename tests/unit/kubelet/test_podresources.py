@@ -3,6 +3,7 @@
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,8 @@ def pod(name: str, *containers: dict[str, list[str]]) -> wire.PodResources:
 
 
 async def held_devices(socket: Path) -> dict[str, frozenset[str]]:
-    return await PodDevices(socket).held()
+    async with PodDevices(socket) as pods:
+        return await pods.held()
 
 
 Ask = Callable[[Path], Awaitable[dict[str, frozenset[str]]]]
@@ -100,7 +102,7 @@ async def test_who_has_which_device_is_kept_with_claims_and_until_the_next_answe
     lister = Lister([wire.PodResources(name="train", namespace="team", containers=[container])])
     socket = tmp_path / "kubelet.sock"
     pods = PodDevices(socket)
-    async with serving(socket, lambda server: rpc.add_PodResourcesListerServicer_to_server(lister, server)):
+    async with pods, serving(socket, lambda server: rpc.add_PodResourcesListerServicer_to_server(lister, server)):
         assert await pods.held() == {"nvidia.com/gpu": {"GPU-1"}}
         lister.busy = True
         with pytest.raises(KubeletError):
@@ -161,3 +163,16 @@ async def test_since_when_a_kubelet_answers_is_told_by_its_socket(tmp_path: Path
         tmp_path / "kubelet.sock", lambda server: rpc.add_PodResourcesListerServicer_to_server(Lister([]), server)
     ):
         assert begun - 0.1 <= pods.since() <= time.time()
+
+
+async def test_a_kubelet_that_has_restarted_is_asked_over_a_connection_of_its_own(tmp_path: Path) -> None:
+    async with PodDevices(tmp_path / "kubelet.sock") as pods:
+        for number in range(3):
+            name = f"GPU-{number}"
+            lister = Lister([pod("a", {"nvidia.com/gpu": [name]})])
+            add = partial(rpc.add_PodResourcesListerServicer_to_server, lister)
+            async with serving(tmp_path / "kubelet.sock", add, grace=0):
+                for _ in range(2):
+                    assert await pods.held() == {"nvidia.com/gpu": {name}}
+            with pytest.raises(KubeletError):
+                await pods.held()
