@@ -11,6 +11,7 @@ from node_agent.agent.access import access_of
 from node_agent.agent.mps import forget_gone_claims
 from node_agent.agent.supervisor import Run
 from node_agent.allocation.conflicts import taken_places
+from node_agent.allocation.grants import Door
 from node_agent.allocation.ledger import Ledger
 from node_agent.allocation.prepare import Preparer
 from node_agent.allocation.specs import ClaimSpecs
@@ -20,7 +21,7 @@ from node_agent.cdi.edits import ContainerEdits, NodeEdits
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.dra.claim_source import WatchedClaims, of_node
+from node_agent.dra.claim_source import NodeClaims
 from node_agent.dra.health import HealthFeed
 from node_agent.dra.metadata import Attributes
 from node_agent.dra.metadata_step import MetadataStep
@@ -42,13 +43,12 @@ from node_agent.dra.withheld import Withholder
 from node_agent.errors import KubeAccessError, NodeAgentError, PoolUnknown
 from node_agent.hardware.provider import Partitioning
 from node_agent.kit.alone import alone
+from node_agent.kit.backoff import spread
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.kube.access import Access
 from node_agent.kube.client import KubeClient
-from node_agent.kube.mirror import Mirror
-from node_agent.kube.resources import RESOURCE_CLAIMS
 from node_agent.model.claim import Claim
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import Gpu, GpuUuid
@@ -122,7 +122,6 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
     withholder = Withholder(around.ledger.grants, around.served, cutting.sweep.strays, around.inventory)
     pool = _pool(around, withholder.places)
     async with KubeClient(access) as client:
-        mirror = Mirror(client, RESOURCE_CLAIMS, keep=of_node(DRIVER, settings.node_name))
         specs = ClaimSpecs(
             writer=SpecWriter(settings.paths.cdi_dir),
             lane=around.files,
@@ -133,13 +132,12 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
         steps = Steps(around.ledger, [cutting.step, *_steps(around, pool, sharers, cutting.live)])
         async with Preparer(driver=DRIVER, ledger=around.ledger, specs=specs, steps=steps) as preparer:
             upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
-            claims = WatchedClaims(client, mirror)
+            claims = NodeClaims(client, driver=DRIVER, pool=settings.node_name)
             driver = _assembled(around, client, claims, pool, sharers, preparer=preparer)
             yield replace(
                 driver,
                 services={
                     **driver.services,
-                    "claims": mirror.run,
                     "dra withheld": lambda: withholder.run(pool.pool),
                     "mig sweep": cutting.sweep.run,
                     "claim upkeep": upkeep.run,
@@ -252,7 +250,7 @@ def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers, live: LiveP
 def _assembled(
     around: Surroundings,
     client: KubeClient,
-    claims: WatchedClaims,
+    claims: NodeClaims,
     pool: PoolKeeper,
     sharers: Sharers,
     *,
@@ -309,18 +307,21 @@ def _assembled(
     )
 
 
-async def _reconcile(ledger: Ledger, claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> None:
+async def _reconcile(ledger: Ledger, claims: NodeClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> None:
     """At the start, every hour and when the ledger was lost: learn which claims there are, clean up after others."""
-    async for _ in changes(ledger.unreconciled, every=lambda: RECONCILE_SECONDS):
-        while not await _reconciled(claims, upkeep, pool, sharers):
-            await asyncio.sleep(RETRY_SECONDS)
+    async for _ in changes(ledger.unreconciled, every=lambda: spread(RECONCILE_SECONDS)):
+        while not await _reconciled(ledger, claims, upkeep, pool, sharers):
+            await asyncio.sleep(spread(RETRY_SECONDS))
 
 
-async def _reconciled(claims: WatchedClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> bool:
+async def _reconciled(ledger: Ledger, claims: NodeClaims, upkeep: Upkeep, pool: PoolKeeper, sharers: Sharers) -> bool:
     try:
         await upkeep.begin()
         as_of = time.monotonic()
-        live, devices = await claims.live(), await _devices(pool)
+        live = await (
+            claims.all() if Door.CLAIM in ledger.unreconciled.value else claims.live(ledger.grants_of(Door.CLAIM))
+        )
+        devices = await _devices(pool)
         await upkeep.reconcile([_with_modes(claim, sharers) for claim in live], devices, as_of)
     except NodeAgentError as error:
         log.error("claims cannot be reconciled", reason=error)

@@ -39,7 +39,7 @@ def rights_of(settings: Settings) -> Iterator[Right]:
         yield Right(resource="resourceslices", verbs=verbs, needed_for="publishing devices", group=RESOURCE_GROUP)
         yield Right(
             resource="resourceclaims",
-            verbs=("get", "list", "watch"),
+            verbs=("get", "list"),
             needed_for="preparing claims",
             group=RESOURCE_GROUP,
         )

@@ -1,83 +1,98 @@
-"""Where claims are known from: a watch on those with devices of this node, and a question only where it lags."""
+"""Where claims are known from: each is asked for by its name, as the kubelet itself does before it calls.
 
-from collections.abc import Callable, Iterator, Mapping
+The API has no selector for the claims of one node. A watch would bring every agent every change of every claim of the
+cluster, and each agent that starts the list of them all.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from node_agent.allocation.grants import Grant
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import ClaimRef
 from node_agent.errors import ClaimUnreadable, NotFound
-from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
-from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
-from node_agent.model.claim import Claim
+from node_agent.model.claim import Claim, ClaimUid
 
 log = Log(__name__)
 
 
-def of_node(driver: str, pool: str) -> Callable[[Object], bool]:
-    """Picks the claims that have devices of this driver on this node; of all others not even a copy is kept."""
+class NodeClaims:
+    """The claims with devices of ``driver`` on this node, whose devices are in ``pool``.
 
-    def picks(item: Object) -> bool:
-        return any(result.get("driver") == driver and result.get("pool") == pool for result in _results(item))
+    All methods raise KubeError where the API server does not answer.
+    """
 
-    return picks
+    def __init__(self, client: KubeClient, *, driver: str, pool: str) -> None:
+        self._client = client
+        self._driver = driver
+        self._pool = pool
+        self._known: dict[str, Object] = {}
+
+    async def claim(self, ref: ClaimRef) -> Claim:
+        """The allocated claim with this uid, as it is now.
+
+        Raises:
+            ClaimUnreadable: it is gone, was replaced by another of its name, or is not allocated.
+        """
+        found = await self._asked(ref)
+        if found is None:
+            raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too")
+        if (uid := found["metadata"]["uid"]) != ref.uid:
+            raise ClaimUnreadable(f"claim {ref.full_name} was replaced: {ref.uid} was asked for, {uid} is there")
+        claim = claim_of(found)
+        if claim.results is None:
+            raise ClaimUnreadable(f"claim {ref.full_name} is not allocated")
+        self._known[ref.uid] = found
+        return claim
+
+    async def held(self, grant: Grant) -> Object | None:
+        """The claim that has a grant, as it was when it was asked for last; None where it is gone."""
+        ref = _ref(grant)
+        if ref.uid not in self._known:
+            found = await self._asked(ref)
+            if found is None or found["metadata"]["uid"] != ref.uid:
+                return None
+            self._known[ref.uid] = found
+        return self._known[ref.uid]
+
+    def forget_but(self, uids: Iterable[str]) -> None:
+        """Only these claims are still of interest."""
+        self._known = {uid: self._known[uid] for uid in uids if uid in self._known}
+
+    async def live(self, grants: Iterable[Grant]) -> list[Claim]:
+        """Those claims of the grants that are there and allocated here."""
+        asked = [(ref, await self._asked(ref)) for ref in map(_ref, grants)]
+        return list(self._read(found for ref, found in asked if found and found["metadata"]["uid"] == ref.uid))
+
+    async def all(self) -> list[Claim]:
+        """All claims of this node. Costs the API server a list of all claims of the cluster."""
+        return list(self._read((await self._client.list(RESOURCE_CLAIMS)).items))
+
+    def _read(self, found: Iterable[Object]) -> Iterator[Claim]:
+        """What is not understood is left out."""
+        for item in found:
+            if not any(one.get("driver") == self._driver and one.get("pool") == self._pool for one in _results(item)):
+                continue
+            try:
+                yield claim_of(item)
+            except ClaimUnreadable as error:
+                log.error("claim left out", reason=error)
+
+    async def _asked(self, ref: ClaimRef) -> Object | None:
+        try:
+            return await self._client.get(RESOURCE_CLAIMS, ref.name, ref.namespace)
+        except NotFound:
+            return None
 
 
-def _results(item: Object) -> Iterator[dict[str, Any]]:
+def _results(item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     allocation = item.get("status", {}).get("allocation") or {}
     yield from allocation.get("devices", {}).get("results") or ()
 
 
-class WatchedClaims:
-    """The claims of ``mirror``; what it does not have (yet) is asked for."""
-
-    def __init__(self, client: KubeClient, mirror: Mirror) -> None:
-        self._client = client
-        self._mirror = mirror
-
-    async def claim(self, ref: ClaimRef) -> Claim:
-        """The allocated claim with this uid.
-
-        Raises:
-            ClaimUnreadable: it is gone, was replaced by another of its name, or is not allocated.
-            KubeError: the API server does not answer.
-        """
-        known = self._mirror.objects.value.get(ref.full_name)
-        if known is not None and known["metadata"]["uid"] == ref.uid:
-            return claim_of(known)
-        return await self._asked(ref)
-
-    @property
-    def objects(self) -> Latest[Mapping[str, Object]]:
-        """The claims with devices of this node, as the API server has them."""
-        return self._mirror.objects
-
-    def known(self) -> list[Claim]:
-        """The same, read; those that are not understood are left out."""
-        found = []
-        for item in self._mirror.objects.value.values():
-            try:
-                found.append(claim_of(item))
-            except ClaimUnreadable as error:
-                log.error("claim left out", reason=error)
-        return found
-
-    async def live(self) -> list[Claim]:
-        """All claims with devices of this node, once the watch has them."""
-        async for synced in self._mirror.synced.watch():
-            if synced:
-                break
-        return self.known()
-
-    async def _asked(self, ref: ClaimRef) -> Claim:
-        try:
-            claim = claim_of(await self._client.get(RESOURCE_CLAIMS, ref.name, ref.namespace))
-        except NotFound as error:
-            raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too") from error
-        if claim.uid != ref.uid:
-            raise ClaimUnreadable(f"claim {ref.full_name} was replaced: {ref.uid} was asked for, {claim.uid} is there")
-        if claim.results is None:
-            raise ClaimUnreadable(f"claim {ref.full_name} is not allocated")
-        return claim
+def _ref(grant: Grant) -> ClaimRef:
+    namespace, _, name = grant.holder.name.partition("/")
+    return ClaimRef(uid=ClaimUid(grant.holder.id), namespace=namespace, name=name)

@@ -1,6 +1,6 @@
 """What the kubelet asks of claims, one by one: prepare and unprepare, each answered for itself.
 
-A transient trouble (the API server is away, the watch lags, another claim is just giving the hardware back) is tried
+A transient trouble (the API server is away, another claim is just giving the hardware back) is tried
 again here, within the call: the kubelet would come back only after 60 to 90 seconds.
 """
 

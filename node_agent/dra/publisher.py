@@ -28,7 +28,7 @@ from node_agent.dra.writes import (
     with_times,
 )
 from node_agent.errors import KubeError
-from node_agent.kit.backoff import pauses
+from node_agent.kit.backoff import pauses, spread
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kit.tasks import running
@@ -93,7 +93,7 @@ class SlicePublisher:
                 if self._trouble.should_say(type(error).__name__):
                     log.warning("slices cannot be published", node=self._node, reason=error)
                 self._tell(trouble=str(error))
-            await asyncio.sleep(next(self._tries))
+            await asyncio.sleep(spread(next(self._tries)))
 
     async def _follow(self, store: SliceStore) -> None:
         mirror = store.mirror()
@@ -188,7 +188,7 @@ class SlicePublisher:
         now = time.monotonic()
         if now - self._repaired > CALM_SECONDS:
             self._repair_pauses = _repair_pauses()
-        await asyncio.sleep(next(self._repair_pauses))
+        await asyncio.sleep(spread(next(self._repair_pauses)))
         self._repaired = time.monotonic()
 
     def _settle(self, stored: Objects) -> None:

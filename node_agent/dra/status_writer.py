@@ -3,17 +3,20 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from node_agent.allocation.grants import Door, Grant, State
-from node_agent.dra.claim_source import WatchedClaims
+from node_agent.dra.claim_source import NodeClaims
+from node_agent.dra.claims import claim_of
 from node_agent.dra.names import DRIVER
 from node_agent.dra.status import apply_patch, device_statuses
-from node_agent.errors import Forbidden, KubeError, NotFound
+from node_agent.errors import ClaimUnreadable, Forbidden, KubeError, NotFound
+from node_agent.kit.backoff import spread
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import KubeClient, Patch
-from node_agent.kube.resources import RESOURCE_CLAIMS
+from node_agent.kube.resources import RESOURCE_CLAIMS, Object
 from node_agent.model.claim import Claim, ClaimUid
 from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport
@@ -37,7 +40,7 @@ class StatusWriter:
         self,
         *,
         client: KubeClient,
-        claims: WatchedClaims,
+        claims: NodeClaims,
         grants: Latest[Mapping[str, Grant]],
         inventory: Latest[Inventory],
         health: Latest[HealthReport],
@@ -54,15 +57,26 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async for _ in changes(
-            self._grants, self._claims.objects, self._inventory, self._health, every=lambda: AGAIN_SECONDS
-        ):
+        async for _ in changes(self._grants, self._inventory, self._health, every=lambda: spread(AGAIN_SECONDS)):
             await asyncio.sleep(SETTLE_SECONDS)
             prepared = {uid: grant for uid, grant in self._grants.value.items() if _is_prepared(grant)}
             self._written = {uid: entries for uid, entries in self._written.items() if uid in prepared}
-            for claim in self._claims.known():
-                if claim.uid in prepared:
-                    await self._write(claim, prepared[claim.uid])
+            self._claims.forget_but(self._grants.value)
+            for uid, grant in prepared.items():
+                await self._write_or_tell(ClaimUid(uid), grant)
+
+    async def _write_or_tell(self, uid: ClaimUid, grant: Grant) -> None:
+        try:
+            item = await self._claims.held(grant)
+            if item is not None:
+                # What an agent before us has written need not be written again.
+                self._written.setdefault(uid, _entries(item))
+                await self._write(claim_of(item), grant)
+        except ClaimUnreadable:
+            return  # its configuration was understood when it was prepared, so somebody has written another claim
+        except KubeError as error:
+            if self._trouble.should_say(str(error) if isinstance(error, Forbidden) else type(error).__name__):
+                log.warning("status of a claim cannot be written", claim=grant.holder.name, reason=error)
 
     async def _write(self, claim: Claim, grant: Grant) -> None:
         entries = device_statuses(
@@ -74,24 +88,25 @@ class StatusWriter:
             now=time.time(),
             holds=grant.holds,
         )
-        if _without_times(entries) == _without_times(self._written.get(claim.uid, [])):
+        # An agent that has just started does not know its devices yet, and what was said of them stands.
+        if not entries or _without_times(entries) == _without_times(self._written.get(claim.uid, [])):
             return
         patch = apply_patch(claim, RESOURCE_CLAIMS.api_version, entries)
-        try:
+        # A claim that is gone has nobody to be told.
+        with suppress(NotFound):
             await self._client.patch(
                 RESOURCE_CLAIMS, claim.name, patch, claim.namespace, how=Patch.APPLY, subresource="status"
             )
-        except NotFound:
-            return  # the claim went meanwhile, and its status with it
-        except KubeError as error:
-            if self._trouble.should_say(str(error) if isinstance(error, Forbidden) else type(error).__name__):
-                log.warning("status of a claim cannot be written", claim=claim.full_name, reason=error)
-            return
         self._written[claim.uid] = entries
 
 
 def _is_prepared(grant: Grant) -> bool:
     return grant.holder.door is Door.CLAIM and grant.state is State.PREPARED
+
+
+def _entries(item: Object) -> Entries:
+    """What the claim's status says of our devices."""
+    return [one for one in item.get("status", {}).get("devices") or () if one.get("driver") == DRIVER]
 
 
 def _without_times(entries: Entries) -> list[Any]:

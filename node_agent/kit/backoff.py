@@ -1,6 +1,7 @@
-"""Growing pauses between tries."""
+"""Growing pauses between tries, and pauses that differ between nodes."""
 
 from collections.abc import Iterator
+from random import uniform
 
 
 def pauses(first: float = 0.5, factor: float = 2.0, longest: float = 30.0) -> Iterator[float]:
@@ -9,3 +10,8 @@ def pauses(first: float = 0.5, factor: float = 2.0, longest: float = 30.0) -> It
     while True:
         yield pause
         pause = min(pause * factor, longest)
+
+
+def spread(seconds: float) -> float:
+    """Between half of a pause and all of it: what ends for all nodes at once brings them back one by one."""
+    return uniform(seconds / 2, seconds)

@@ -9,14 +9,13 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from random import uniform
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from node_agent.errors import KubeAccessError, KubeError, TooManyRequests, Unavailable
-from node_agent.kit.backoff import pauses
+from node_agent.kit.backoff import pauses, spread
 from node_agent.kit.logs import Log
 from node_agent.kube.access import Access
 from node_agent.kube.answers import content, refused
@@ -96,8 +95,7 @@ class Calls:
             try:
                 return await self._try(call, deadline - time.monotonic())
             except (TooManyRequests, Unavailable) as error:
-                # Spread out, so that a server that comes back does not meet all nodes at once.
-                wait = max(uniform(pause / 2, pause), error.retry_after or 0.0)
+                wait = spread(pause) + (error.retry_after or 0.0)
                 if not _may_repeat(call, error) or time.monotonic() + wait >= deadline:
                     raise
                 log.debug("asking the API server again", call=str(call), seconds=round(wait, 1), reason=str(error))

@@ -4,17 +4,18 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping
-from random import uniform
 
-from node_agent.errors import Expired, KubeError, Unavailable
-from node_agent.kit.backoff import pauses
+from node_agent.errors import Expired, KubeApiError, KubeError
+from node_agent.kit.backoff import pauses, spread
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import EventType, KubeClient, WatchEvent
 from node_agent.kube.resources import Object, Resource, key_of
 from node_agent.telemetry.catalogue import WATCH_RESTARTS
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 30.0
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+# Where nothing answers, or somebody who is just starting or has too much to do, our place is as good as it was.
+NO_WORD = frozenset({0, 401, 403, 429, 503})
 # A watch that lasted this long ended for another reason than the one before it.
 STEADY_SECONDS = 10.0
 
@@ -66,9 +67,7 @@ class Mirror:
             WATCH_RESTARTS.happened(self._resource.plural)
             if time.monotonic() - began > STEADY_SECONDS:
                 tries = pauses(first=FIRST_PAUSE, longest=LONGEST_PAUSE)
-            pause = next(tries)
-            # Spread out, so that a server that comes back does not meet all nodes at once.
-            await asyncio.sleep(uniform(pause / 2, pause))
+            await asyncio.sleep(spread(next(tries)))
 
     async def _follow_or_tell(self) -> None:
         try:
@@ -76,10 +75,9 @@ class Mirror:
         except Expired:
             self._version = ""
         except KubeError as error:
-            # A connection that broke says nothing about our place. Any answer may: a server whose data were restored
-            # from a backup, for one, calls the place too new for ever.
-            broken = isinstance(error, Unavailable) and error.code == 0
-            self._version = self._version if broken else ""
+            # Any other answer may be about it: one whose data were restored from a backup calls it too new for ever.
+            if not isinstance(error, KubeApiError) or error.code not in NO_WORD:
+                self._version = ""
             if self._troubles.should_say(str(error)):
                 log.warning("not up to date", resource=self._resource.plural, reason=str(error))
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from node_agent.errors import KubeError
-from node_agent.kit.backoff import pauses
+from node_agent.kit.backoff import pauses, spread
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import KubeClient, Patch
@@ -70,7 +70,7 @@ class StateLabel:
             self._again = True
             if self._trouble.should_say(type(error).__name__):
                 log.warning("how far the layout is cannot be told", label=STATE_LABEL, reason=error)
-            await asyncio.sleep(next(self._tries))
+            await asyncio.sleep(spread(next(self._tries)))
             return
         self._known, self._written, self._again = True, wanted, False
         self._tries = pauses(FIRST_PAUSE, 2.0, LONGEST_PAUSE)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from node_agent.kit.backoff import spread
 from node_agent.kit.logs import Log
 from node_agent.reporting.health import HealthDocument
 from node_agent.reporting.label_places import LabelPlace, Labels, Stored
@@ -80,7 +81,7 @@ class LabelWriter:
         if wanted is not None and (wanted != self._settled or not self.pause()):
             await self._settle(wanted)
         if not self.pause():
-            self._next = time.monotonic() + self._look_seconds
+            self._next = time.monotonic() + spread(self._look_seconds)
 
     async def _settle(self, wanted: Labels) -> None:
         stored = await self._place.look()
@@ -93,7 +94,7 @@ class LabelWriter:
             await self._place.put(plan.labels)
             log.info("labels written", place=self._place.name, labels=len(plan.labels))
         self._settled, self._left = wanted, plan.left
-        self._next = time.monotonic() + self._look_seconds
+        self._next = time.monotonic() + spread(self._look_seconds)
 
 
 def _owners(left: Mapping[str, str]) -> str:

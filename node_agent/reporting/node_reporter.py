@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from node_agent.errors import AlreadyExists, NodeAgentError, NotFound
-from node_agent.kit.backoff import pauses
+from node_agent.kit.backoff import pauses, spread
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import KubeClient, Patch
@@ -123,7 +123,7 @@ class Patient:
             self._reason = str(error)
             if self._trouble.should_say(type(error).__name__):
                 log.warning("a report on the node cannot be written", report=self._writer.what, reason=error)
-            self._not_before = time.monotonic() + next(self._tries)
+            self._not_before = time.monotonic() + spread(next(self._tries))
         else:
             self._trouble.clear()
             self._reason = None
@@ -172,7 +172,7 @@ class ConditionWriter:
         stored = condition_of(node, self._kind)
         if not self._is_taken(node) and not says(stored, wanted):
             await self._apply(wanted, stored)
-        self._written, self._next = wanted, time.monotonic() + self._look_seconds
+        self._written, self._next = wanted, time.monotonic() + spread(self._look_seconds)
 
     async def _apply(self, wanted: NodeCondition, stored: Object | None) -> None:
         kind, applied = self._kind, application(self._node, self._kind, wanted, stored, time.time())

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from node_agent.errors import NotFound
+from node_agent.kit.backoff import spread
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.resources import NODE_TOPOLOGIES, Object
@@ -63,7 +64,7 @@ class TopologyWriter:
             if wanted["zones"] and any(stored.get(part) != wanted[part] for part in ("zones", "attributes")):
                 await self._client.patch(NODE_TOPOLOGIES, self._node, wanted, how=Patch.APPLY)
                 log.info("topology object written", zones=len(wanted["zones"]))
-        self._seen, self._next = signs, time.monotonic() + self._look_seconds
+        self._seen, self._next = signs, time.monotonic() + spread(self._look_seconds)
 
     async def _stored(self) -> Object:
         try:

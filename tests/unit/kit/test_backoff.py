@@ -5,7 +5,7 @@ from itertools import islice, pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.kit.backoff import pauses
+from node_agent.kit.backoff import pauses, spread
 
 SECONDS = st.floats(min_value=0.001, max_value=1e6)
 
@@ -23,3 +23,14 @@ def test_pauses_never_shrink_nor_exceed_the_longest(first: float, factor: float,
     some = list(islice(pauses(first, factor, longest), 50))
     assert all(earlier <= later for earlier, later in pairwise(some))
     assert max(some) <= longest
+
+
+@given(SECONDS)
+def test_what_is_spread_is_shorter_by_half_at_most(seconds: float) -> None:
+    assert seconds / 2 <= spread(seconds) <= seconds
+
+
+def test_pauses_of_many_nodes_are_spread_evenly() -> None:
+    found = [spread(1.0) for _ in range(10_000)]
+    most = max(sum(start <= pause < start + 0.05 for pause in found) for start in (0.5 + i * 0.05 for i in range(10)))
+    assert most < 1_300, "a tenth of the nodes is to be expected in each tenth of the time"

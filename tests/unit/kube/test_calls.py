@@ -221,6 +221,26 @@ async def test_pauses_grow_and_differ_between_nodes(server: ApiServer, monkeypat
     assert len({round(wait, 6) for wait in waits[-3:]}) == 3
 
 
+async def test_all_nodes_that_are_told_to_come_back_later_do_not_come_at_the_same_moment(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    for _ in range(10):
+        server.fail(1, verb="get", code=429, retry_after=1)
+        async with KubeClient(server.access, patience=Patience(attempt=1, budget=1000, pause=0.2)) as client:
+            await client.get(NODES, "n0")
+    waits = [seconds for seconds in slept if seconds > 0]
+    assert len(waits) == 10 and all(1.1 <= wait <= 1.2 for wait in waits)
+    assert len({round(wait, 6) for wait in waits}) > 1
+
+
 async def test_an_unreached_server_is_named_with_the_reason(server: ApiServer) -> None:
     await server.stop()
     async with KubeClient(server.access, patience=Patience(budget=0.1)) as client:

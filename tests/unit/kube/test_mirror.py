@@ -222,7 +222,7 @@ async def test_a_place_that_is_forgotten_makes_all_be_listed_anew(
     assert count(server, "list") == 2
 
 
-@pytest.mark.parametrize("code", [410, 500, 403])
+@pytest.mark.parametrize("code", [410, 500, 504])
 async def test_an_error_in_a_watch_makes_all_be_listed_anew(server: ApiServer, client: KubeClient, code: int) -> None:
     async with mirroring(Mirror(client, RESOURCE_SLICES)) as mirror:
         await server.until(lambda: server.watches)
@@ -230,6 +230,21 @@ async def test_an_error_in_a_watch_makes_all_be_listed_anew(server: ApiServer, c
         await server.until(lambda: count(server, "list") == 2)
         server.put(RESOURCE_SLICES, a_slice("a"))
         await until(mirror, "a")
+
+
+@pytest.mark.parametrize("code", [401, 403, 429, 503])
+async def test_a_server_that_starts_or_has_too_much_to_do_is_asked_for_no_list_on_top(
+    server: ApiServer, client: KubeClient, code: int
+) -> None:
+    """One that has just started refuses everybody for a moment: its roles are not read yet."""
+    async with mirroring(Mirror(client, RESOURCE_SLICES)) as mirror:
+        await server.until(lambda: server.watches)
+        server.fail(3, verb="watch", code=code)
+        server.end_watches()
+        await server.until(lambda: mirror.restarts >= 4 and server.watches)
+        server.put(RESOURCE_SLICES, a_slice("a"))
+        await until(mirror, "a")
+    assert count(server, "list") == 1
 
 
 async def test_a_server_whose_past_is_another_one_is_listed_anew(server: ApiServer, client: KubeClient) -> None:
