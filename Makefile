@@ -18,7 +18,7 @@ SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 .PHONY: help demo rig rig-down test test-node test-skew test-nfd test-gpu soak fuzz check docs format bench release audit protos lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## the agent on a simulated node with 8 GPUs: no GPU, no cluster, no root (ARGS=--hold keeps it serving)
 	@$(BIN)/node-agent demo $(ARGS)
@@ -69,6 +69,9 @@ format: $(READY) ## put the code in form
 
 bench: $(READY) ## one table of figures, with the machine's facts
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-short: $(READY) ## a minute of figures, and a warning where one is far above that of benchmarks/baseline.json
+	-timeout 120 $(BIN)/python -m benchmarks --quick --compare Allocate labels "CDI and inventory"
 
 release: $(READY) ## wheel, source archive, bill of materials and checksums in dist, from the last commit (ARGS=--unreleased)
 	$(BIN)/python -m tools.release $(ARGS)

@@ -17,6 +17,8 @@ NodeAgentError
 │   ├── DeviceWithdrawn       a device that is out of service
 │   ├── DeviceHeld            somebody else holds the hardware
 │   ├── ModesDisagree         who shares a GPU wants it set in another way
+│   ├── DomainNotReady        a ComputeDomain is not ready on this node yet; it may be soon
+│   ├── DomainRefused         a claim to a ComputeDomain that it must not have, or that is not there
 │   ├── Overtaken             what was asked for has been undone before its turn came
 │   ├── ClaimUnreadable       a ResourceClaim is not there as it was named, or is not understood
 │   └── ClaimConfigInvalid    the opaque configuration of a claim or its class cannot be used
@@ -126,6 +128,14 @@ class ClaimUnreadable(AllocationError):
 
 class ClaimConfigInvalid(AllocationError):
     """The opaque configuration of a claim or its class cannot be used; the message names the path."""
+
+
+class DomainNotReady(AllocationError):
+    """A ComputeDomain is not ready on this node yet; it passes once the domain's daemons are up."""
+
+
+class DomainRefused(AllocationError):
+    """A claim to a ComputeDomain that it must not have, or that is not there; the message says which."""
 
 
 class Overtaken(AllocationError):

@@ -47,6 +47,11 @@ WHAT_TO_DO: Mapping[str, tuple[str, str]] = {
     "DeviceWithdrawn": (_POD, "see to the cause: `node-agent health`; the pod's controller makes another pod"),
     "DeviceHeld": (_POD, "wait for the holder that is named, or end it; a claim is tried again"),
     "ModesDisagree": (_POD, "let the claims that share the GPU ask for the same way of sharing"),
+    "DomainNotReady": (
+        _POD,
+        "none at first; if it lasts, see the domain's daemon pods: [compute-domains.md](compute-domains.md)",
+    ),
+    "DomainRefused": (_POD, "make the claim from the template of a ComputeDomain of the pod's own namespace"),
     "Overtaken": ("log", "none: the claim was given up meanwhile"),
     "ClaimUnreadable": (
         _POD,

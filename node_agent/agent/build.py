@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from node_agent.agent.agent import Agent
+from node_agent.agent.compute_domains import compute_domains
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
 from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.layouts import LayoutNews, NodeLayouts, layout_services, node_layouts
@@ -109,7 +110,11 @@ async def built(
             for name, run in driver.services.items():
                 agent.supervisor.add(name, run)
         followed = configuration is not None and configuration.labels is not None
-        for services in (_node_reports(agent), layout_services(settings, agent.layouts, followed=followed)):
+        for services in (
+            _node_reports(agent),
+            layout_services(settings, agent.layouts, followed=followed),
+            compute_domains(settings, driver_roots(settings), agent.keeper.inventory, files),
+        ):
             for name, run in (await opened.enter_async_context(services)).items():
                 agent.supervisor.add(name, run)
         yield agent

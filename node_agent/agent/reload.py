@@ -43,6 +43,7 @@ AFTER_RESTART: Mapping[str, str] = {
     "kubeconfig": "agent.kubeconfig",
     "device_plugin": "agent.frontDoors.devicePlugin",
     "dra": "agent.frontDoors.dra",
+    "compute_domains": "agent.frontDoors.computeDomains",
     "dra_metadata": "agent.dra.metadata",
     "node_condition": "agent.nodeReports.condition",
     "node_events": "agent.nodeReports.events",

@@ -2,6 +2,7 @@
 
 A file is replaced as a whole or not at all, only by a spec that was checked, and only when something changed: runtimes
 watch the folder and read all of it after each change. Whether a spec is to be written or removed the caller decides.
+That a transient one is where it was put need not outlive a power cut: whoever it is for is prepared anew in each boot.
 """
 
 from pathlib import Path
@@ -33,7 +34,7 @@ class SpecWriter:
             if path.exists() and path.read_bytes() == content:
                 return False
             self._make_folder()
-            write_atomic(path, content, mode=0o644)
+            write_atomic(path, content, mode=0o644, lasting=transient is None)
         except OSError as error:
             raise self._unwritable(path, error) from error
         return True
@@ -44,7 +45,7 @@ class SpecWriter:
         if not path.exists():
             return False
         try:
-            remove(path)
+            remove(path, lasting=transient is None)
         except OSError as error:
             raise self._unwritable(path, error) from error
         return True

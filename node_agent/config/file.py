@@ -266,10 +266,14 @@ class AgentSharing(Section, frozen=True, kw_only=True):
 
 
 class AgentFrontDoors(Section, frozen=True, kw_only=True):
-    """``agent.frontDoors``: how pods may ask for GPUs; ``auto`` means where the agent can reach the API server."""
+    """``agent.frontDoors``: how pods may ask for GPUs; ``auto`` means where the agent can reach the API server.
+
+    ``computeDomains``: NVIDIA's ComputeDomains are served, in the place of NVIDIA's plugin for them.
+    """
 
     device_plugin: bool = True
     dra: Literal["auto"] | bool = "auto"
+    compute_domains: bool = False
 
 
 class AgentDra(Section, frozen=True, kw_only=True):

@@ -164,6 +164,7 @@ class Settings:
     kubeconfig: Path | None = None
     device_plugin: bool = True
     dra: Literal["auto"] | bool = "auto"
+    compute_domains: bool = False
     dra_groups: bool = False
     dra_metadata: bool = False
     dra_enforce_limits: Literal["auto", "always", "never"] = "auto"
@@ -219,6 +220,7 @@ def settings(file: File) -> Settings:
         kubeconfig=Path(agent.kubeconfig) if agent.kubeconfig else None,
         device_plugin=agent.front_doors.device_plugin,
         dra=agent.front_doors.dra,
+        compute_domains=agent.front_doors.compute_domains,
         dra_groups=agent.dra.groups,
         dra_metadata=agent.dra.metadata,
         dra_enforce_limits=agent.dra.enforce_limits,

@@ -6,6 +6,7 @@ again here, within the call: the kubelet would come back only after 60 to 90 sec
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +15,7 @@ from node_agent.allocation.grants import Grant
 from node_agent.errors import (
     AllocationError,
     DeviceHeld,
+    DomainNotReady,
     DriverFilesUnknown,
     HoldersUnknown,
     InUse,
@@ -83,29 +85,17 @@ class Preparer(Protocol):
     async def unprepare(self, uid: ClaimUid) -> None: ...
 
 
-class ClaimOperations:
-    """Prepares and unprepares claims of ``driver``.
+class Operations(ABC):
+    """A driver's answers to the kubelet, each within ``patience`` seconds."""
 
-    ``published`` tells the devices by name, as they are offered now; it raises PoolUnknown as long as it cannot.
-    ``with_modes`` reads a claim's configuration, and says how its devices have to be set.
-    """
-
-    def __init__(
-        self,
-        *,
-        driver: str,
-        claims: ClaimSource,
-        preparer: Preparer,
-        published: Callable[[], Mapping[str, PublishedDevice]],
-        with_modes: Callable[[Claim], Claim],
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
-        self._driver = driver
-        self._claims = claims
-        self._preparer = preparer
-        self._published = published
-        self._with_modes = with_modes
+    def __init__(self, patience: float = PATIENCE_SECONDS) -> None:
         self._patience = patience
+
+    @abstractmethod
+    async def _prepare(self, ref: ClaimRef, asked: float) -> Prepared: ...
+
+    @abstractmethod
+    async def _unprepare(self, ref: ClaimRef, asked: float) -> Prepared: ...
 
     async def prepare(self, refs: Sequence[ClaimRef]) -> Mapping[ClaimUid, Answer]:
         """Prepare claims side by side: a slow one holds up no other."""
@@ -148,6 +138,31 @@ class ClaimOperations:
                 f"claim {ref.full_name} is not done within {self._patience:g} s ({what}): the next call goes on there"
             ) from error
 
+
+class ClaimOperations(Operations):
+    """Prepares and unprepares claims of ``driver``.
+
+    ``published`` tells the devices by name, as they are offered now; it raises PoolUnknown as long as it cannot.
+    ``with_modes`` reads a claim's configuration, and says how its devices have to be set.
+    """
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        claims: ClaimSource,
+        preparer: Preparer,
+        published: Callable[[], Mapping[str, PublishedDevice]],
+        with_modes: Callable[[Claim], Claim],
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        super().__init__(patience)
+        self._driver = driver
+        self._claims = claims
+        self._preparer = preparer
+        self._published = published
+        self._with_modes = with_modes
+
     async def _prepare(self, ref: ClaimRef, asked: float) -> Prepared:
         claim = await self._claims.claim(ref)
         published = self._published()
@@ -167,12 +182,12 @@ class ClaimOperations:
             for hold in grant.holds
         )
 
-    async def _unprepare(self, ref: ClaimRef, _: float) -> Prepared:
+    async def _unprepare(self, ref: ClaimRef, asked: float) -> Prepared:
         await self._preparer.unprepare(ref.uid)
         return ()
 
 
-TRANSIENT = (KubeError, DeviceHeld, InUse, PoolUnknown, HoldersUnknown, DriverFilesUnknown)
+TRANSIENT = (KubeError, DeviceHeld, DomainNotReady, InUse, PoolUnknown, HoldersUnknown, DriverFilesUnknown)
 """What may pass within seconds: the API server, hardware that another claim is just giving back or that processes are
-just leaving, and an agent that was just started: it has not yet learned which devices there are, who holds what, or
-what a container needs."""
+just leaving, a ComputeDomain that is coming up, and an agent that was just started: it has not yet learned which
+devices there are, who holds what, or what a container needs."""

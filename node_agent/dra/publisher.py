@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any
 
 from node_agent.dra.features import Feature, lacking, not_kept, without
+from node_agent.dra.names import DRIVER
 from node_agent.dra.slices import Pool
 from node_agent.dra.store import SliceStore
 from node_agent.dra.writes import (
@@ -66,11 +67,12 @@ class PublisherState:
 
 
 class SlicePublisher:
-    """A service: publishes what ``pool`` holds for ``node``, from the moment on when it is not None."""
+    """A service: publishes what ``pool`` holds of ``driver`` for ``node``, from the moment on when it is not None."""
 
-    def __init__(self, *, client: KubeClient, node: str, pool: Latest[Pool | None]) -> None:
+    def __init__(self, *, client: KubeClient, node: str, pool: Latest[Pool | None], driver: str = DRIVER) -> None:
         self._client = client
         self._node = node
+        self._driver = driver
         self._pool = pool
         self._node_uid = ""
         self._last = Attempt()
@@ -87,7 +89,8 @@ class SlicePublisher:
         """Publish until cancelled."""
         while True:
             try:
-                await self._follow(SliceStore(self._client, self._node, await self._client.newest_version()))
+                version = await self._client.newest_version()
+                await self._follow(SliceStore(self._client, self._node, version, self._driver))
             except KubeError as error:
                 # A server that is away fails in more than one way.
                 if self._trouble.should_say(type(error).__name__):
@@ -144,7 +147,7 @@ class SlicePublisher:
     def _wanted(self) -> Objects:
         pool = self._pool.value
         assert pool is not None, "nothing is looked at before the pool is known"
-        return wanted_objects(without(pool.slices, self.state.value.missing), self._node, self._node_uid)
+        return wanted_objects(without(pool.slices, self.state.value.missing), self._node, self._node_uid, self._driver)
 
     async def _meet_node(self, stored: Objects, store: SliceStore) -> None:
         """Learn who owns the slices; again when some are gone, since a node that is made anew takes them with it."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from grpc import aio
 
 from node_agent.dra.health import HealthFeed, HealthServicerV1, HealthServicerV1Alpha1
-from node_agent.dra.operations import ClaimOperations
+from node_agent.dra.operations import Operations
 from node_agent.dra.servicer import ServicerV1, ServicerV1Beta1
 from node_agent.errors import KubeletError
 from node_agent.kit.backoff import pauses
@@ -27,7 +27,8 @@ from node_agent.kubelet.server import remove_dead_sockets, serving
 from node_agent.wire import dra_health_v1_pb2_grpc, dra_health_v1alpha1_pb2_grpc, dra_v1_pb2_grpc, dra_v1beta1_pb2_grpc
 
 # In the order of preference: of the DRA services the kubelet takes the first one that it knows.
-SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+CLAIM_SERVICES = ("v1.DRAPlugin", "v1beta1.DRAPlugin")
+SERVICES = (*CLAIM_SERVICES, "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
 
 # The pause before the next try.
 AGAIN_SECONDS = 0.5
@@ -36,7 +37,10 @@ log = Log(__name__)
 
 
 class DraServer:
-    """Serves ``driver`` in ``folder``, and announces it in the kubelet's ``registry``."""
+    """Serves ``driver`` in ``folder``, and announces it in the kubelet's ``registry``.
+
+    Without a ``feed`` nothing is told of its devices' health.
+    """
 
     def __init__(
         self,
@@ -44,8 +48,8 @@ class DraServer:
         driver: str,
         folder: Path,
         registry: Path,
-        operations: ClaimOperations,
-        feed: Callable[[], HealthFeed],
+        operations: Operations,
+        feed: Callable[[], HealthFeed] | None = None,
     ) -> None:
         self._driver = driver
         self._folder = folder
@@ -74,15 +78,17 @@ class DraServer:
         remove_dead_sockets(self._registry, f"{self._driver}-")
         name = secrets.token_hex(4)
         endpoint, socket = self._folder / f"dra-{name}.sock", self._registry / f"{self._driver}-{name}-reg.sock"
-        feed = self._feed()
-        announcement = Announcement(kind=DRA_PLUGIN, name=self._driver, endpoint=endpoint, versions=SERVICES)
+        feed = self._feed() if self._feed is not None else None
+        versions = CLAIM_SERVICES if feed is None else SERVICES
+        announcement = Announcement(kind=DRA_PLUGIN, name=self._driver, endpoint=endpoint, versions=versions)
         async with serving(endpoint, lambda server: self._add_services(server, feed)):
             try:
                 async with announcing(socket, announcement) as registrar:
                     self._stand(Phase.REGISTERING, socket.name)
                     await self._follow(registrar.verdict, announcement, socket)
             finally:
-                feed.close()
+                if feed is not None:
+                    feed.close()
         log.info("registration ended", driver=self._driver, reason="its socket was removed")
 
     async def _follow(self, verdict: Latest[Verdict], announcement: Announcement, socket: Path) -> None:
@@ -98,9 +104,11 @@ class DraServer:
                 if identity(announcement.endpoint) is None or identity(socket) is None:
                     return
 
-    def _add_services(self, server: aio.Server, feed: HealthFeed) -> None:
+    def _add_services(self, server: aio.Server, feed: HealthFeed | None) -> None:
         dra_v1_pb2_grpc.add_DRAPluginServicer_to_server(ServicerV1(self._operations), server)
         dra_v1beta1_pb2_grpc.add_DRAPluginServicer_to_server(ServicerV1Beta1(self._operations), server)
+        if feed is None:
+            return
         dra_health_v1_pb2_grpc.add_DRAResourceHealthServicer_to_server(HealthServicerV1(feed), server)
         dra_health_v1alpha1_pb2_grpc.add_DRAResourceHealthServicer_to_server(HealthServicerV1Alpha1(feed), server)
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from node_agent.dra.operations import Answer, ClaimOperations, ClaimRef, PreparedDevice
+from node_agent.dra.operations import Answer, ClaimRef, Operations, PreparedDevice
 from node_agent.errors import NodeAgentError
 from node_agent.model.claim import ClaimUid
 from node_agent.wire import dra_v1_pb2 as v1
@@ -15,7 +15,7 @@ from node_agent.wire import dra_v1beta1_pb2_grpc as v1beta1_rpc
 class ServicerV1(v1_rpc.DRAPluginServicer):
     """``k8s.io.kubelet.pkg.apis.dra.v1``."""
 
-    def __init__(self, operations: ClaimOperations) -> None:
+    def __init__(self, operations: Operations) -> None:
         self._operations = operations
 
     async def NodePrepareResources(
@@ -36,7 +36,7 @@ class ServicerV1(v1_rpc.DRAPluginServicer):
 class ServicerV1Beta1(v1beta1_rpc.DRAPluginServicer):
     """``k8s.io.kubelet.pkg.apis.dra.v1beta1``, for kubelets before v1: the same without share ids."""
 
-    def __init__(self, operations: ClaimOperations) -> None:
+    def __init__(self, operations: Operations) -> None:
         self._operations = operations
 
     async def NodePrepareResources(

@@ -13,13 +13,13 @@ _OLD_VERSION, _WRAPPED = "v1beta1", "basic"
 
 
 class SliceStore:
-    """All slices of the driver on ``node``; every method raises KubeError."""
+    """All slices of ``driver`` on ``node``; every method raises KubeError."""
 
-    def __init__(self, client: KubeClient, node: str, version: str) -> None:
+    def __init__(self, client: KubeClient, node: str, version: str, driver: str = DRIVER) -> None:
         self._client = client
         self._node = node
         self._resource = RESOURCE_SLICES.at(version)
-        self._selector = f"spec.nodeName={node},spec.driver={DRIVER}"
+        self._selector = f"spec.nodeName={node},spec.driver={driver}"
 
     def mirror(self) -> Mirror:
         """A copy that follows what happens to them; its objects are for ``seen``."""

@@ -45,9 +45,9 @@ class Writes:
         return bool(self.obsolete or self.changed)
 
 
-def object_name(node: str, name: str) -> str:
+def object_name(node: str, name: str, driver: str = DRIVER) -> str:
     """The same for the same node and slice; in the order of the slices' own names, which the scheduler follows."""
-    head, tail = node, f"-{DRIVER}-{name}"
+    head, tail = node, f"-{driver}-{name}"
     # A node's name may be as long as any name.
     if len(head) + len(tail) > LONGEST_NAME:
         digest = hashlib.sha256(node.encode()).hexdigest()[:12]
@@ -55,13 +55,13 @@ def object_name(node: str, name: str) -> str:
     return head + tail
 
 
-def wanted_objects(slices: Iterable[SliceSpec], node: str, node_uid: str) -> Objects:
+def wanted_objects(slices: Iterable[SliceSpec], node: str, node_uid: str, driver: str = DRIVER) -> Objects:
     """The objects, as far as they do not depend on what is stored. They end with the node, which owns them."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
     return {
-        (name := object_name(node, one.name)): {
+        (name := object_name(node, one.name, driver)): {
             "metadata": {"name": name, "ownerReferences": [owner]},
-            "spec": {"driver": DRIVER, "nodeName": node, "pool": {"name": node}, **one.content},
+            "spec": {"driver": driver, "nodeName": node, "pool": {"name": node}, **one.content},
         }
         for one in slices
     }

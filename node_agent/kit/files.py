@@ -9,8 +9,10 @@ from pathlib import Path
 ABANDONED_SECONDS = 60.0
 
 
-def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
+def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, lasting: bool = True) -> None:
     """Replace ``path`` with ``content`` so that no reader, and no crash, ever sees a part of it.
+
+    What is not ``lasting`` may be the old file again after a power cut: for what each boot makes anew.
 
     The temporary file starts with a dot and does not carry the suffix of ``path``, so that programs which read a
     whole folder by suffix (container runtimes and CDI specs) pass over it.
@@ -29,13 +31,15 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if lasting:
+        sync_folder(path.parent)
 
 
-def remove(path: Path) -> None:
-    """Remove a file durably; one that is not there is fine."""
+def remove(path: Path, *, lasting: bool = True) -> None:
+    """Remove a file; one that is not there is fine. What is not ``lasting`` may be there again after a power cut."""
     path.unlink(missing_ok=True)
-    sync_folder(path.parent)
+    if lasting:
+        sync_folder(path.parent)
 
 
 def unfinished(folder: Path, pattern: str) -> list[Path]:

@@ -13,7 +13,10 @@ _OWN = "the agent's own manifests have theirs"
 _GDR = "GDRCopy devices are not offered yet"
 _GDS = "GPUDirect Storage devices are not offered yet"
 _MOFED = "InfiniBand devices are not offered yet"
-_DOMAINS = "the agent serves no ComputeDomains: leave NVIDIA's driver to them, with its GPUs switched off"
+_DOMAINS = (
+    "the controller stays NVIDIA's, and agent.frontDoors.computeDomains is the node's part: see compute-domains.md"
+)
+_HOST_IMEX = "the host's own IMEX service is not asked: a domain has daemons of its own"
 _SERVED = "served without a gate"
 _DRIVER = "driver, toolkit and what belongs to them stay the operator's"
 _KUBELET = "where the kubelet's folder is: agent.paths.kubeletDir, and the DaemonSet's mounts"
@@ -235,7 +238,8 @@ DRA_DRIVER = _chart(
     "dra-driver",
     "NVIDIA's DRA driver (chart nvidia-dra-driver-gpu)",
     _becomes("resources.gpus.enabled", "agent.frontDoors.dra", readers.off("agent.frontDoors.dra", False)),
-    _lacking(_DOMAINS, "resources.computeDomains.enabled", "resources.computeDomains.imex", "controller"),
+    _open(_DOMAINS, "resources.computeDomains.enabled", "controller"),
+    _lacking(_HOST_IMEX, "resources.computeDomains.imex", "featureGates.HostManagedIMEXDaemon"),
     _becomes("nvidiaDriverRoot", "flags.nvidiaDriverRoot, and the DaemonSet's mount", readers.driver_root),
     _becomes("nvidiaCDIHookPath", "flags.plugin.nvidiaCTKPath"),
     _becomes("consumableShares", "agent.devices.shareable", readers.shares),
@@ -246,13 +250,8 @@ DRA_DRIVER = _chart(
     _lacking("claims for virtual machines are not served", "featureGates.PassthroughSupport"),
     _lacking("numaNode is a number", "featureGates.DRAListTypeAttributes"),
     _lacking("partitions of the Fabric Manager are not served", "featureGates.FabricManagerPartitioning"),
-    _lacking(
-        _DOMAINS,
-        *_below(
-            "featureGates.",
-            "IMEXDaemonsWithDNSNames ComputeDomainCliques CrashOnNVLinkFabricErrors HostManagedIMEXDaemon",
-        ),
-    ),
+    _open(_DOMAINS, *_below("featureGates.", "IMEXDaemonsWithDNSNames ComputeDomainCliques")),
+    _lacking("the fabric's state shows in health, and stops nobody", "featureGates.CrashOnNVLinkFabricErrors"),
     _needless("limits and claims are served from one ledger", "gpuResourcesEnabledOverride"),
     _needless("the agent speaks resource.k8s.io/v1", "resourceApiVersion"),
     _open("agent.log.level has words in the place of numbers", "logVerbosity"),

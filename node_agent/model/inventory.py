@@ -70,6 +70,12 @@ class Inventory:
         """The same by what they take of their GPUs."""
         return {partition.place: partition for partition in self.partitions.values()}
 
+    @property
+    def clique(self) -> str | None:
+        """``<cluster>.<clique>`` where all GPUs have joined the same one: one that has not yet may join another."""
+        found = {gpu.nvlink_domain for gpu in self.gpus}
+        return found.pop() if len(found) == 1 else None
+
     def place_of(self, device: DeviceUuid) -> Place | None:
         """What of the hardware a GPU or partition is; None for a partition that is not there (any more)."""
         if not device.startswith("MIG-"):

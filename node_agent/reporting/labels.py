@@ -74,8 +74,7 @@ def labels(
         "gpu.sharing-strategy": agreed(shares[gpu.uuid].strategy if gpu.uuid in shares else "none" for gpu in gpus),
         "gpu.mode": _MODES.get(agreed(machine.pci_classes) or 0),
         "gpu.nvswitch.count": text_of(machine.nvswitches or None),
-        # One that has not joined yet may join another: what holds for the rest is no label of the node.
-        "gpu.clique": agreed(gpu.nvlink_domain for gpu in gpus) if all(gpu.nvlink_domain for gpu in gpus) else None,
+        "gpu.clique": inventory.clique,
         "mig.capable": _word(any(gpu.partition_mode is not None for gpu in gpus)),
         "mig.strategy": mig.strategy if mig.strategy != "none" else None,
         "mps.capable": _word(any(shared.strategy is Strategy.MPS for shared in shares.values())),

@@ -12,10 +12,10 @@ def call(ratio: float, name: str = "  one GPU") -> Figure:
     return single(name, ratio, Unit.SECONDS, Floor(name="an empty call", median=1.0))
 
 
-def test_what_takes_more_than_twice_as_long_as_before_is_told_by_its_name() -> None:
+def test_what_takes_more_than_three_times_as_long_as_before_is_told_by_its_name() -> None:
     before = {("Allocate", "  one GPU"): 1.2, ("claims", "  one GPU"): 1.2}
-    told = list(baseline.warnings(before, [("Allocate", call(2.41)), ("claims", call(2.39))]))
-    assert told == ["Allocate: one GPU: 2.41 × its floor, where it was 1.20 ×"]
+    told = list(baseline.warnings(before, [("Allocate", call(3.61)), ("claims", call(3.59))]))
+    assert told == ["Allocate: one GPU: 3.61 × its floor, where it was 1.20 ×"]
 
 
 def test_what_is_new_or_has_no_floor_is_not_compared() -> None:

@@ -23,7 +23,7 @@ def driver(proc: Path, *, count: int | None, major: int = 236) -> DriverRoots:
         devices.replace("238 nvidia-caps", f"{major} nvidia-caps-imex-channels\n238 nvidia-caps")
     )
     folder = proc / "driver/nvidia"
-    (folder / "capabilities").mkdir(parents=True)
+    (folder / "capabilities").mkdir(parents=True, exist_ok=True)
     text = "ModifyDeviceFiles: 1\n" + (f"ImexChannelCount: {count}\n" if count is not None else "")
     (folder / "params").write_text(text)
     (folder / "capabilities/fabric-imex-mgmt").write_text("DeviceFileMinor: 4323\nDeviceFileMode: 256\n")

@@ -171,3 +171,17 @@ def test_a_spec_made_of_checked_parts_is_not_checked_again(tmp_path: Path) -> No
     unchecked = Spec(cdi_version="0.5.0", kind=KIND, devices=())
     assert SpecWriter(tmp_path).write(unchecked, checked=True)
     assert (tmp_path / FILE).read_bytes() == encode(unchecked)
+
+
+def test_what_is_made_anew_in_each_boot_waits_for_the_disk_only_until_its_content_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(os.readlink(f"/proc/self/fd/{descriptor}")))
+    writer, folder = SpecWriter(tmp_path), str(tmp_path)
+    for transient, folders in ((None, [folder]), ("uid", [])):
+        synced.clear()
+        writer.write(spec(), transient)
+        assert [path for path in synced if path != folder] == [synced[0]], "its content, once"
+        writer.remove(KIND, transient)
+        assert [path for path in synced[1:]] == folders * 2

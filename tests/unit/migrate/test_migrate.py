@@ -143,7 +143,7 @@ def test_the_dra_drivers_values_share_devices_and_cut_on_demand() -> None:
     found = migrated(DRA_DRIVER)
     assert only(found)["agent"] == {"devices": {"shareable": ["*"]}, "mig": {"onDemand": ["*"]}}
     assert fates(found)["featureGates.PassthroughSupport"] == "no equal"
-    assert fates(found)["resources.computeDomains.enabled"] == "no equal"
+    assert fates(found)["resources.computeDomains.enabled"] == "to decide"
     assert "featureGates.MPSSupport" not in fates(found)
     off = migrated("{resources: {gpus: {enabled: false}}, consumableShares: '4'}", chart="dra-driver")
     assert only(off)["agent"] == {"frontDoors": {"dra": False}, "devices": {"shareable": ["*"]}}
