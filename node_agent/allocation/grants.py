@@ -86,7 +86,7 @@ class Hold:
     @property
     def unprepared(self) -> "Hold":
         """What is held, whether it is usable or not."""
-        return replace(self, cdi_ids=())
+        return replace(self, cdi_ids=()) if self.cdi_ids else self
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

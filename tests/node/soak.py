@@ -43,6 +43,11 @@ WARM = 1 / 4
 """The part of the last agent's life that does not count: what it keeps for good it has to get first."""
 # Of a pod by its limits the kubelet says so when it had no GPU left, or when the agent did.
 EXPECTED = {"UnexpectedAdmissionError", f"OutOf{agents.GPU}"}
+# What fails a pod here and would not on a node with a driver: a container that starts in this very moment.
+OF_RIG = {
+    'error mounting "/tmp/node-agent-': "files of the simulated driver went with the agent that was killed",
+    "shim task: context canceled": "kubelet was killed",
+}
 LIST = "ls -d /dev/nvidia[0-9]* /dev/nvidia-caps/* 2>/dev/null; sleep {seconds}"
 FIGURES = ("memory_kib", "files", "threads")
 
@@ -135,7 +140,9 @@ class Soak:
         self.agent = self._start()
 
     def _look_into(self, log: str) -> None:
-        self.mistakes += [line for line in log.splitlines() if "Traceback" in line or "a pod has what another" in line]
+        lines = log.splitlines()
+        told = [number for number, line in enumerate(lines) if "Traceback" in line or "a pod has what another" in line]
+        self.mistakes += ["\n  ".join(lines[max(0, number - 3) : number + 40]) for number in told]
 
     # What happens
 
@@ -243,10 +250,7 @@ class Soak:
 
     def _note(self, pod: Object) -> None:
         if pod["status"]["phase"] == "Failed":
-            reason = pod["status"].get("reason", "?")
-            self.counts[f"failed: {reason}"] += 1
-            if reason not in EXPECTED or "resourceClaims" in pod["spec"]:
-                self.mistakes.append(f"{pod['metadata']['name']} failed: {self.node.pods.describe(pod)}")
+            self._note_failure(pod)
             return
         spans = list(self._seen(pod))
         clashes = [(one, other) for one in spans for other in self._spans if one.clashes(other)]
@@ -254,6 +258,13 @@ class Soak:
         # Nobody who is still to be noted began before the oldest of these ended.
         self._spans = [*self._spans[-500:], *spans]
         self.counts["devices seen"] += len(spans)
+
+    def _note_failure(self, pod: Object) -> None:
+        reason, told = pod["status"].get("reason", ""), self.node.pods.describe(pod)
+        of_rig = [why for words, why in OF_RIG.items() if words in told]
+        self.counts[f"failed: {reason or of_rig or 'otherwise'}"] += 1
+        if not of_rig and (reason not in EXPECTED or "resourceClaims" in pod["spec"]):
+            self.mistakes.append(f"{pod['metadata']['name']} failed: {told}")
 
     def _seen(self, pod: Object) -> Iterator[Span]:
         state = pod["status"]["containerStatuses"][0]["state"]["terminated"]
@@ -315,6 +326,8 @@ class Soak:
             f"{max(getattr(one, figure) for one in steady)}, {slope(steady, figure):+.1f} an hour"
             for figure in FIGURES
         ]
+        quarters = [steady[len(steady) * part // 4].memory_kib for part in range(4)]
+        grown.append(f"memory_kib at the beginning of each quarter: {quarters}")
         minutes = (steady[-1].at - steady[0].at) / 60
         return [done, f"one agent for {minutes:.1f} minutes, {len(steady)} samples:", *grown]
 
