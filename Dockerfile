@@ -1,5 +1,6 @@
 # The agent's image. Debian's own Python runs it; whatever is installed comes from the lock, with its hashes.
-FROM debian:bookworm-slim AS build
+# What changes least comes first: an update of the agent is a layer of a few MB over those that nodes have already.
+FROM debian:bookworm-slim AS dependencies
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
@@ -14,16 +15,19 @@ RUN /opt/tools/bin/uv export --quiet --locked --only-group build --no-emit-proje
  && /opt/tools/bin/pip install --require-hashes --requirement build.txt \
  && python3 -m venv --without-pip /opt/node-agent \
  && /opt/tools/bin/pip --python /opt/node-agent/bin/python install --require-hashes --only-binary :all: --requirement run.txt
+
+FROM dependencies AS build
 COPY README.md LICENSE ./
 COPY node_agent node_agent
 RUN /opt/tools/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /tmp . \
- && /opt/tools/bin/pip --python /opt/node-agent/bin/python install --no-deps --no-index /tmp/*.whl
+ && /opt/tools/bin/pip --python /opt/node-agent/bin/python install --no-deps --no-index --root /agent /tmp/*.whl
 
 FROM debian:bookworm-slim
 RUN apt-get update \
  && apt-get install -y --no-install-recommends python3 \
  && rm -rf /var/lib/apt/lists/* /var/cache/* /var/log/*
-COPY --from=build /opt/node-agent /opt/node-agent
+COPY --from=dependencies /opt/node-agent /opt/node-agent
+COPY --from=build /agent/opt/node-agent /opt/node-agent
 ENV PATH=/opt/node-agent/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 LABEL org.opencontainers.image.title="gpu-node-agent" \
       org.opencontainers.image.description="One node agent for GPUs on Kubernetes" \

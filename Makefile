@@ -15,10 +15,10 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-node test-skew test-nfd test-gpu soak fuzz check docs format bench release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-gpu soak fuzz check docs format bench bench-cluster release audit protos lock clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(READY) ## the agent on a simulated node with 8 GPUs: no GPU, no cluster, no root (ARGS=--hold keeps it serving)
 	@$(BIN)/node-agent demo $(ARGS)
@@ -42,6 +42,12 @@ test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (G
 test-nfd: $(READY) ## labels and topology object beside the real Node Feature Discovery (Go, root; builds it once)
 	$(BIN)/python -m pytest -m nfd tests/node/test_nfd.py $(ARGS)
 
+rig: $(READY) ## a real one-node Kubernetes in the background, with the agent's image on it (Go, root); make rig-down ends it
+	@$(BIN)/python -m tests.node.rig start
+
+rig-down: $(READY) ## end it
+	@$(BIN)/python -m tests.node.rig stop
+
 test-gpu: $(READY) ## the tests on real GPUs (NVIDIA driver)
 	$(BIN)/python -m pytest -m gpu tests $(ARGS)
 
@@ -63,6 +69,10 @@ format: $(READY) ## put the code in form
 
 bench: $(READY) ## one table of figures, with the machine's facts
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-cluster: $(READY) ## what claims cost a real scheduler, by how devices are published (Go, root; half an hour)
+	$(BIN)/python -m tests.node.rig build
+	$(BIN)/python -m benchmarks.scale scheduler $(ARGS)
 
 bench-short: $(READY) ## a minute of figures, and a warning where one is far above that of benchmarks/baseline.json
 	-timeout 120 $(BIN)/python -m benchmarks --quick --compare Allocate labels "CDI and inventory"

@@ -1,6 +1,7 @@
-"""The agent as a program on the real node: starting it, breaking its GPUs, and what node and kubelet say of its work.
+"""The agent on the real node: starting it, breaking its GPUs, and what node and kubelet say of its work.
 
-It runs over a simulated node, with its default paths unless a test gives it settings.
+It runs over a simulated node, as a DaemonSet's pod from the shipped manifests (``installed.py``). Where a test has to
+be nearer to it than a pod allows, for two agents of different settings or none for a while, it starts a process.
 """
 
 import json
@@ -12,13 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Event
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import grpc
 import yaml
 
 from node_agent.cdi.names import KIND, file_name
 from node_agent.wire import podresources_v1_pb2 as wire
+from tests.node import installed
+from tests.node.installed import AgentPod
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
@@ -28,11 +31,57 @@ from tests.node.rig.waiting import wait_until
 GPU = "nvidia.com/gpu"
 PROGRAM = str(Path(sys.executable).with_name("node-agent"))
 
+ASK = """
+import sys, urllib.error, urllib.request
+try:
+    answer = urllib.request.urlopen(sys.argv[1], timeout=10)
+except urllib.error.HTTPError as error:
+    answer = error
+print(answer.status, answer.read().decode(), sep="\\n", end="")
+"""
+"""To be run on the node, to whose network the test's own process does not belong."""
+
 T = TypeVar("T")
 
 
-def launch(node: RealNode, settings: Object | None = None, *, name: str = "agent", profile: str = "h200-8") -> Program:
-    """Start the agent and wait for nothing. ``settings`` are those of its file, ``name`` names its log."""
+class Agent(Protocol):
+    """An agent that runs, in whichever way."""
+
+    def require_running(self) -> None: ...
+
+    def text(self) -> str: ...
+
+
+def start(
+    node: RealNode,
+    settings: Object | None = None,
+    *,
+    profile: str = "h200-8",
+    manifest: str = installed.BASE,
+    offers: Mapping[str, int] | None = None,
+) -> AgentPod:
+    """Install the agent and await that the kubelet has its devices, not only remembers those of an earlier agent.
+
+    ``settings`` are those of its ConfigMap. ``offers`` is what shall be allocatable then, by resource: eight GPUs
+    unless a test says otherwise.
+    """
+    given = {"version": "v1", **(settings or {})}
+    given["agent"] = {"log": {"level": "debug"}, **given.get("agent", {})}
+    pod = installed.install(node, given, profile=profile, manifest=manifest)
+    _await_offers(node, pod, offers)
+    return pod
+
+
+def _await_offers(node: RealNode, agent: Agent, offers: Mapping[str, int] | None) -> None:
+    for resource, count in ({GPU: 8} if offers is None else offers).items():
+        registered(agent, resource)
+        offered(node, count, resource)
+
+
+def launch_process(
+    node: RealNode, settings: Object | None = None, *, name: str = "agent", profile: str = "h200-8"
+) -> Program:
+    """Start the agent beside the kubelet and wait for nothing. ``name`` names its log."""
     command = [PROGRAM, "run", "--simulate", profile, "--log-level", "debug"]
     if settings is not None:
         file = node.machine.folder / f"{name}.yaml"
@@ -41,7 +90,7 @@ def launch(node: RealNode, settings: Object | None = None, *, name: str = "agent
     return node.machine.start(name, command, environment={"NODE_NAME": node.name})
 
 
-def start(
+def start_process(
     node: RealNode,
     settings: Object | None = None,
     *,
@@ -49,30 +98,25 @@ def start(
     profile: str = "h200-8",
     offers: Mapping[str, int] | None = None,
 ) -> Program:
-    """Start the agent and await that the kubelet has its devices, not only remembers those of an earlier agent.
-
-    ``offers`` is what shall be allocatable then, by resource: eight GPUs unless a test says otherwise.
-    """
-    agent = launch(node, settings, name=name, profile=profile)
-    for resource, count in (offers or {GPU: 8}).items():
-        registered(agent, resource)
-        offered(node, count, resource)
+    """Start the agent beside the kubelet, which knows nothing of it as a pod, and await what it offers."""
+    agent = launch_process(node, settings, name=name, profile=profile)
+    _await_offers(node, agent, offers)
     return agent
 
 
-def registered(agent: Program, resource: str = GPU, times: int = 1, *, timeout: float = 45) -> None:
+def registered(agent: Agent, resource: str = GPU, times: int = 1, *, timeout: float = 120) -> None:
     """Await that the agent has registered a resource so often since its start."""
     wait_until(
         f"{resource} is registered", lambda: registrations(agent, resource) >= times, timeout=timeout, every=0.05
     )
 
 
-def registrations(agent: Program, resource: str = GPU) -> int:
+def registrations(agent: Agent, resource: str = GPU) -> int:
     agent.require_running()
     return len(re.findall(rf" registered .*?resource={re.escape(resource)}\b", agent.text()))
 
 
-def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float = 60) -> None:
+def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float = 120) -> None:
     """Await that the node's status has so many allocatable.
 
     What pods of another configuration held that have just ended is given back half a minute later.
@@ -101,12 +145,31 @@ def known(node: RealNode) -> bool:
     return False
 
 
+def command(node: RealNode, *arguments: str) -> str:
+    """Run ``node-agent`` where the agent runs: in its pod, or on the node where a test has started a process."""
+    for pod in installed.pods(node):
+        return installed.AgentPod(node, pod).run(*arguments)
+    return node.machine.run([PROGRAM, *arguments])
+
+
 def simulate(node: RealNode, *arguments: str) -> None:
     """Break the simulated node of the running agent, or mend it."""
-    node.machine.run([PROGRAM, "simulate", *arguments])
+    command(node, "simulate", *arguments)
 
 
-def allocated(agent: Program) -> list[list[str]]:
+def url(node: RealNode, path: str) -> str:
+    """Where the agent answers, for programs on the node: its pod has an address of its own."""
+    address = next((one["status"]["podIP"] for one in installed.pods(node)), node.machine.address)
+    return f"http://{address}:9400{path}"
+
+
+def ask(node: RealNode, path: str) -> tuple[int, str]:
+    """What the agent answers over HTTP: the status and the text."""
+    code, _, text = node.machine.run([sys.executable, "-c", ASK, url(node, path)]).partition("\n")
+    return int(code), text
+
+
+def allocated(agent: Agent) -> list[list[str]]:
     """The UUIDs of each allocation, from the agent's log."""
     return [found.split(",") for found in re.findall(r"allocated .*?devices=(\S+)", agent.text())]
 

@@ -44,7 +44,7 @@ def line(route: str, what: str, figures: list[float]) -> None:
 
 @contextlib.contextmanager
 def started(node: RealNode, route: str) -> Iterator[Program]:
-    program = agent.start(node, {"agent": {"registration": route}})
+    program = agent.start_process(node, {"agent": {"registration": route}})
     yield program
     program.stop()
     agent.offered(node, 0)

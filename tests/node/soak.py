@@ -25,12 +25,13 @@ from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Door
 from node_agent.hardware.simulated.control import send
 from tests.node import agent as agents
+from tests.node.installed import NAMESPACE
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import FINAL, busybox_pod
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, NAMESPACE, claim, devices, pod_with, prepare_cluster
+from tests.node.test_claims import DRIVER, claim, devices, pod_with, prepare_cluster
 
 MIG = "mig.nvidia.com"
 STATE = "/var/lib/gpu-node-agent/ledger.json"
@@ -128,7 +129,7 @@ class Soak:
         }
 
     def _start(self) -> Program:
-        agent = agents.launch(self.node, self._settings)
+        agent = agents.launch_process(self.node, self._settings)
         agents.registered(agent, timeout=60)
         wait_until("the slices are there", lambda: devices(self.node), timeout=60)
         return agent

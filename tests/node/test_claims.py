@@ -1,19 +1,19 @@
 """Pods with ResourceClaims on a real node: scheduled, prepared by the agent, started by containerd.
 
-The agent has the rights of the shipped manifests and no others, and its device classes are theirs.
+The agent is installed: it has the rights of the shipped manifests and no others, and its device classes are theirs.
 """
 
 import json
-import signal
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.node import agent as agents
+from tests.node import installed
+from tests.node.installed import NAMESPACE, AgentPod
 from tests.node.rig.api import Object
+from tests.node.rig.kustomized import rendered
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 from tests.node.rig.program import Program
@@ -21,28 +21,15 @@ from tests.node.rig.waiting import NotYet, wait_until
 
 pytestmark = pytest.mark.node
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "daemonset"
-NAMESPACE = "gpu-node-agent"
 DRIVER = "gpu.nvidia.com"
 NUMA = "resource.kubernetes.io/numaNode"
 
 
-def shipped(*files: str) -> list[Object]:
-    """The objects of the shipped manifests of all modes, in the namespace that kustomize would put them in."""
-    found = [one for file in files for path in DEPLOY.rglob(file) for one in yaml.safe_load_all(path.read_text())]
-    for one in found:
-        if one["kind"] == "ServiceAccount":
-            one["metadata"]["namespace"] = NAMESPACE
-    return found
-
-
 def prepare_cluster(node: RealNode) -> RealNode:
-    """Make namespace, rights, policy and classes as shipped."""
-    if node.api.find("Namespace", NAMESPACE) is None:
-        # It outlives the test: a namespace takes its time to go, and the next test needs it again.
-        node.api.request("POST", "/api/v1/namespaces", *shipped("namespace.yaml"))
-    for one in shipped("rbac.yaml", "policy.yaml", "deviceclasses.yaml"):
-        node.api.create(one)
+    """Make namespace, rights, policy and classes as shipped, for all modes."""
+    for one in rendered(installed.BASE, *installed.MODES):
+        if one["kind"] != "DaemonSet":
+            installed.lay(node, one)
     return node
 
 
@@ -58,40 +45,63 @@ def start(
     groups: bool = False,
     device_plugin: bool = True,
     shareable: str = "",
+    manifest: str = installed.BASE,
+    **more: Any,
+) -> AgentPod:
+    """Install the agent and await its slices. ``more`` are further keys of the section ``agent``."""
+    given = settings(groups=groups, device_plugin=device_plugin, shareable=shareable, **more)
+    agent = agents.start(node, given, manifest=manifest, offers={})
+    serves_claims(node, agent)
+    return agent
+
+
+def start_process(
+    node: RealNode,
+    *,
     name: str = "agent",
     run_dir: str = "/run/gpu-node-agent",
     state_dir: str = "/var/lib/gpu-node-agent",
-    health: Object | None = None,
     **more: Any,
 ) -> Program:
-    """Start the agent with its service account's token, bound to a pod of this node as a DaemonSet's is.
+    """Start the agent beside the kubelet, with its service account's token, bound to a pod of this node.
 
     A second agent beside a first has its own ``run_dir``, as each pod has; what an agent has in ``state_dir`` outlives
-    the test. ``more`` are further keys of the section ``agent``.
+    the test.
     """
     manifest = busybox_pod(f"identity-{name}", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE
     identity = node.pods.run(manifest)
     kubeconfig = node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity)
-    settings = {
-        "agent": {
-            "kubeconfig": str(kubeconfig),
-            "frontDoors": {"dra": True, "devicePlugin": device_plugin},
-            "dra": {"groups": groups, "metadata": True},
-            "devices": {"shareable": [shareable] if shareable else []},
-            "paths": {"runDir": run_dir, "stateDir": state_dir},
-            "health": health or {},
-            **more,
-        }
-    }
-    agent = agents.launch(node, settings, name=name)
-    wait_until("the driver is registered", lambda: f"registered driver={DRIVER}" in agent.text(), timeout=20)
-    wait_until("the slices are there", lambda: devices(node), timeout=20)
+    paths = {"runDir": run_dir, "stateDir": state_dir}
+    agent = agents.launch_process(node, settings(kubeconfig=str(kubeconfig), paths=paths, **more), name=name)
+    serves_claims(node, agent)
     return agent
 
 
+def settings(*, groups: bool = False, device_plugin: bool = True, shareable: str = "", **more: Any) -> Object:
+    return {
+        "agent": {
+            "frontDoors": {"dra": True, "devicePlugin": device_plugin},
+            "dra": {"groups": groups, "metadata": True},
+            "devices": {"shareable": [shareable] if shareable else []},
+            **more,
+        }
+    }
+
+
+def serves_claims(node: RealNode, agent: agents.Agent) -> None:
+    """Await that the kubelet knows the driver since the agent's latest start, and that slices are there."""
+
+    def registered() -> bool:
+        agent.require_running()
+        return f"registered driver={DRIVER}" in agent.text()
+
+    wait_until("the driver is registered", registered, timeout=45)
+    wait_until("the slices are there", lambda: devices(node))
+
+
 @pytest.fixture
-def agent(cluster: RealNode) -> Program:
+def agent(cluster: RealNode) -> AgentPod:
     return start(cluster)
 
 
@@ -135,7 +145,7 @@ def allocated(node: RealNode, name: str) -> list[str]:
 
 
 def test_a_pod_with_a_claim_for_four_of_one_numa_node_sees_exactly_those_four(
-    cluster: RealNode, agent: Program
+    cluster: RealNode, agent: AgentPod
 ) -> None:
     pod, names = run(cluster, "four", 4, constraints=[{"matchAttribute": NUMA}])
 
@@ -146,7 +156,7 @@ def test_a_pod_with_a_claim_for_four_of_one_numa_node_sees_exactly_those_four(
 
 
 def test_claims_for_four_two_and_two_are_aligned_by_the_order_of_the_devices_alone(
-    cluster: RealNode, agent: Program
+    cluster: RealNode, agent: AgentPod
 ) -> None:
     published = devices(cluster)
     for name, count in (("a", 4), ("b", 2), ("c", 2)):
@@ -155,7 +165,7 @@ def test_claims_for_four_two_and_two_are_aligned_by_the_order_of_the_devices_alo
 
 
 def test_a_gpu_that_a_claim_holds_no_pod_gets_by_its_limit_and_the_other_way_round(
-    cluster: RealNode, agent: Program
+    cluster: RealNode, agent: AgentPod
 ) -> None:
     agents.offered(cluster, 8)
     _, names = run(cluster, "three", 3)
@@ -171,7 +181,7 @@ def test_a_gpu_that_a_claim_holds_no_pod_gets_by_its_limit_and_the_other_way_rou
     assert not set(allocated(cluster, "one")) & set(names)
 
 
-def test_a_claim_comes_back_when_its_pod_ends(cluster: RealNode, agent: Program) -> None:
+def test_a_claim_comes_back_when_its_pod_ends(cluster: RealNode, agent: AgentPod) -> None:
     run(cluster, "all", 8)
     cluster.api.delete("Pod", "all")
     cluster.pods.wait_gone("all")
@@ -180,14 +190,14 @@ def test_a_claim_comes_back_when_its_pod_ends(cluster: RealNode, agent: Program)
     assert "claim unprepared" in agent.text()
 
 
-def test_two_pods_share_one_claim(cluster: RealNode, agent: Program) -> None:
+def test_two_pods_share_one_claim(cluster: RealNode, agent: AgentPod) -> None:
     _, names = run(cluster, "shared", 2)
     other = cluster.pods.run(pod_with("other", "shared"))
     seen = cluster.pods.execute(other, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()
     assert len(seen) == len(names) == 2
 
 
-def test_selectors_on_memory_and_product_choose(cluster: RealNode, agent: Program) -> None:
+def test_selectors_on_memory_and_product_choose(cluster: RealNode, agent: AgentPod) -> None:
     def selecting(expression: str) -> list[Object]:
         return [{"cel": {"expression": expression}}]
 
@@ -200,7 +210,7 @@ def test_selectors_on_memory_and_product_choose(cluster: RealNode, agent: Progra
     assert "cannot allocate all claims" in cluster.pods.why_pending("t4")
 
 
-def test_a_claims_status_and_the_pods_metadata_say_which_gpus_it_has(cluster: RealNode, agent: Program) -> None:
+def test_a_claims_status_and_the_pods_metadata_say_which_gpus_it_has(cluster: RealNode, agent: AgentPod) -> None:
     _, names = run(cluster, "told", 2)
 
     def told() -> list[Object]:
@@ -214,7 +224,7 @@ def test_a_claims_status_and_the_pods_metadata_say_which_gpus_it_has(cluster: Re
     assert {entry["conditions"][0]["status"] for entry in entries} == {"True"}
 
 
-def test_the_pod_finds_its_devices_in_a_metadata_file(cluster: RealNode, agent: Program) -> None:
+def test_the_pod_finds_its_devices_in_a_metadata_file(cluster: RealNode, agent: AgentPod) -> None:
     pod, names = run(cluster, "reads", 2)
     path = f"/var/run/kubernetes.io/dra-device-attributes/resourceclaims/reads/gpus/{DRIVER}-metadata.json"
     document = json.loads(cluster.pods.execute(pod, ["cat", path]))
@@ -238,7 +248,7 @@ def test_two_claims_share_a_gpu_by_parts_of_its_memory_where_it_is_shareable(clu
     assert "cannot allocate all claims" in cluster.pods.why_pending("too-much")
 
 
-def test_slices_are_back_within_two_seconds_of_a_kubelet_restart(cluster: RealNode, agent: Program) -> None:
+def test_slices_are_back_within_two_seconds_of_a_kubelet_restart(cluster: RealNode, agent: AgentPod) -> None:
     before = devices(cluster)
     cluster.restart_kubelet()
     began = time.monotonic()
@@ -247,23 +257,23 @@ def test_slices_are_back_within_two_seconds_of_a_kubelet_restart(cluster: RealNo
     run(cluster, "after", 1)
 
 
-def test_a_restarted_agent_writes_nothing_that_is_there_already(cluster: RealNode, agent: Program) -> None:
+def test_a_restarted_agent_writes_nothing_that_is_there_already(cluster: RealNode, agent: AgentPod) -> None:
     versions = {
         one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.api.list("ResourceSlice")
     }
-    agent.stop(signal.SIGKILL)
-    start(cluster, name="second")
+    agent.kill()
+    serves_claims(cluster, agent)
     time.sleep(2)
     assert versions == {
         one["metadata"]["name"]: one["metadata"]["resourceVersion"] for one in cluster.api.list("ResourceSlice")
     }
 
 
-def test_a_killed_agent_knows_its_claims_again(cluster: RealNode, agent: Program) -> None:
+def test_a_killed_agent_knows_its_claims_again(cluster: RealNode, agent: AgentPod) -> None:
     pod, names = run(cluster, "held", 4)
     before = cluster.pods.container_id(pod)
-    agent.stop(signal.SIGKILL)
-    start(cluster, name="second")
+    agent.kill()
+    serves_claims(cluster, agent)
     assert cluster.pods.container_id(pod) == before
     _, others = run(cluster, "others", 4)
     assert not set(names) & set(others)
@@ -271,7 +281,7 @@ def test_a_killed_agent_knows_its_claims_again(cluster: RealNode, agent: Program
     cluster.pods.wait_gone("held")
 
 
-def test_a_fatal_xid_taints_the_device_and_shows_in_the_pods_status(cluster: RealNode, agent: Program) -> None:
+def test_a_fatal_xid_taints_the_device_and_shows_in_the_pods_status(cluster: RealNode, agent: AgentPod) -> None:
     pod, (name,) = run(cluster, "sick", 1)
     agents.simulate(cluster, "xid", "--gpu", name, "--code", "79")
 
@@ -290,7 +300,7 @@ def test_a_fatal_xid_taints_the_device_and_shows_in_the_pods_status(cluster: Rea
     wait_until("the taint is gone", lambda: not tainted(), timeout=30)
 
 
-def test_a_claim_with_a_mistaken_configuration_fails_with_its_path(cluster: RealNode, agent: Program) -> None:
+def test_a_claim_with_a_mistaken_configuration_fails_with_its_path(cluster: RealNode, agent: AgentPod) -> None:
     mistaken = claim("mistaken")
     parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "shareing": {}}
     mistaken["spec"]["devices"]["config"] = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]

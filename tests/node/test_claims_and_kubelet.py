@@ -6,11 +6,11 @@ import time
 import pytest
 
 from tests.node import agent as agents
+from tests.node.installed import AgentPod
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.program import Program
 from tests.node.rig.waiting import NotYet, wait_until
-from tests.node.test_claims import agent, claim, cluster, devices, pod_with, run, start
+from tests.node.test_claims import agent, claim, cluster, devices, pod_with, run, start_process
 
 __all__ = ["agent", "cluster"]
 
@@ -28,8 +28,9 @@ def health(node: RealNode, pod: str, container: str = "main") -> dict[str, str]:
 
 
 def test_slices_that_the_kubelet_wipes_behind_a_dead_agent_come_back_and_what_is_held_stays_held(
-    cluster: RealNode, agent: Program
+    cluster: RealNode,
 ) -> None:
+    agent = start_process(cluster)
     pod, names = run(cluster, "held", 4)
     container = cluster.pods.container_id(pod)
     agent.stop(signal.SIGKILL)
@@ -37,14 +38,14 @@ def test_slices_that_the_kubelet_wipes_behind_a_dead_agent_come_back_and_what_is
     wait_until("the kubelet has wiped the slices", lambda: not devices(cluster), timeout=60)
     assert time.monotonic() - died > 20, "an agent has half a minute to be replaced"
 
-    start(cluster, name="second")
+    start_process(cluster, name="second")
     assert len(devices(cluster)) == 8
     assert cluster.pods.container_id(pod) == container
     assert not set(run(cluster, "others", 4)[1]) & set(names)
 
 
 def test_the_health_of_a_claims_device_stays_known_for_longer_than_the_kubelet_believes_one_report(
-    cluster: RealNode, agent: Program
+    cluster: RealNode, agent: AgentPod
 ) -> None:
     run(cluster, "long", 1)
     wait_until("the health is known", lambda: set(health(cluster, "long").values()) == {"Healthy"}, timeout=30)
@@ -54,7 +55,7 @@ def test_the_health_of_a_claims_device_stays_known_for_longer_than_the_kubelet_b
 
 
 def test_each_container_sees_the_devices_of_the_requests_that_it_names_and_the_pods_status_all_of_them(
-    cluster: RealNode, agent: Program
+    cluster: RealNode, agent: AgentPod
 ) -> None:
     wanted = claim("two-requests")
     (request,) = wanted["spec"]["devices"]["requests"]
@@ -90,7 +91,7 @@ def naming(container: Object, *requests: str) -> Object:
 
 
 def test_a_kubelet_that_forgot_what_is_prepared_asks_again_and_changes_nothing_for_who_runs(
-    cluster: RealNode, agent: Program
+    cluster: RealNode, agent: AgentPod
 ) -> None:
     first, names = run(cluster, "shared", 2)
     container = cluster.pods.container_id(first)

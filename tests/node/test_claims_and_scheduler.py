@@ -5,12 +5,12 @@ import signal
 import pytest
 
 from tests.node import agent as agents
+from tests.node.installed import NAMESPACE, AgentPod
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
-from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, NAMESPACE, agent, attribute, claim, cluster, devices, pod_with, run, start
+from tests.node.test_claims import DRIVER, agent, attribute, claim, cluster, devices, pod_with, run, start_process
 
 __all__ = ["agent", "cluster"]
 
@@ -20,9 +20,11 @@ LIST = ["sh", "-c", "ls /dev/nvidia[0-9]*"]
 
 
 def test_where_the_kubelet_has_no_gpu_limits_come_as_claims_and_no_gpu_is_given_out_twice(
-    cluster: RealNode, agent: Program
+    cluster: RealNode,
 ) -> None:
     """While allocatable is 0 the scheduler takes the class that serves the extended resource."""
+    agent = start_process(cluster)
+    agents.registered(agent)
     agents.offered(cluster, 8)
     by_plugin = cluster.pods.run(agents.gpu_pod("by-plugin", 5))
     wait_until("claims are kept from five", lambda: sum("taints" in one for one in devices(cluster).values()) == 5)
@@ -31,7 +33,7 @@ def test_where_the_kubelet_has_no_gpu_limits_come_as_claims_and_no_gpu_is_given_
 
     cluster.api.create(agents.gpu_pod("by-claim", 3))
     wait_until("the scheduler has made a claim of it", lambda: extended(cluster), timeout=20)
-    start(cluster, name="second")
+    start_process(cluster, name="second")
     by_claim = cluster.pods.wait("by-claim", timeout=60)
 
     one, other = (set(cluster.pods.execute(pod, LIST).split()) for pod in (by_plugin, by_claim))
@@ -49,7 +51,7 @@ def extended(node: RealNode) -> list[Object]:
     ]
 
 
-def test_a_gpu_in_trouble_goes_to_those_who_tolerate_it_alone(cluster: RealNode, agent: Program) -> None:
+def test_a_gpu_in_trouble_goes_to_those_who_tolerate_it_alone(cluster: RealNode, agent: AgentPod) -> None:
     only = f'device.attributes["{DRIVER}"].uuid == "{attribute(devices(cluster)["gpu-5"], "uuid")}"'
     selectors = [{"cel": {"expression": only}}]
     agents.simulate(cluster, "xid", "--gpu", "gpu-5", "--code", "79")

@@ -13,10 +13,10 @@ from functools import partial
 import pytest
 
 from tests.node import agent as agents
+from tests.node.installed import AgentPod
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
-from tests.node.rig.program import Program
 from tests.node.rig.waiting import NotYet, wait_until
 from tests.node.test_claims import (
     DRIVER,
@@ -29,7 +29,7 @@ from tests.node.test_claims import (
     devices,
     pod_with,
     run,
-    start,
+    start_process,
 )
 
 __all__ = ["agent", "cluster"]
@@ -77,7 +77,7 @@ def clear(node: RealNode, *names: str) -> None:
         node.api.delete("ResourceClaim", name)
 
 
-def test_four_gpus_of_one_numa_node_are_found_from_every_fragmented_start(cluster: RealNode, agent: Program) -> None:
+def test_four_gpus_of_one_numa_node_are_found_from_every_fragmented_start(cluster: RealNode, agent: AgentPod) -> None:
     published, nodes = devices(cluster), by_numa(cluster)
     aligned = 0
     for number, places in enumerate(FRAGMENTS):
@@ -90,7 +90,7 @@ def test_four_gpus_of_one_numa_node_are_found_from_every_fragmented_start(cluste
     assert aligned == len(FRAGMENTS)
 
 
-def test_four_two_and_two_are_aligned_every_time_without_any_constraint(cluster: RealNode, agent: Program) -> None:
+def test_four_two_and_two_are_aligned_every_time_without_any_constraint(cluster: RealNode, agent: AgentPod) -> None:
     published = devices(cluster)
     aligned = 0
     for _ in range(ROUNDS):
@@ -100,7 +100,7 @@ def test_four_two_and_two_are_aligned_every_time_without_any_constraint(cluster:
     assert aligned == ROUNDS
 
 
-def test_the_first_available_alternative_is_taken_and_its_pod_started(cluster: RealNode, agent: Program) -> None:
+def test_the_first_available_alternative_is_taken_and_its_pod_started(cluster: RealNode, agent: AgentPod) -> None:
     wanted = claim("either")
     none = [{"cel": {"expression": f'device.attributes["{DRIVER}"].productName == "NVIDIA B200"'}}]
     alternatives = [
@@ -115,7 +115,7 @@ def test_the_first_available_alternative_is_taken_and_its_pod_started(cluster: R
     assert len(cluster.pods.execute(running, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()) == 2
 
 
-def test_all_mode_takes_the_whole_node(cluster: RealNode, agent: Program) -> None:
+def test_all_mode_takes_the_whole_node(cluster: RealNode, agent: AgentPod) -> None:
     wanted = claim("all")
     wanted["spec"]["devices"]["requests"] = [
         {"name": "gpus", "exactly": {"deviceClassName": DRIVER, "allocationMode": "All"}}
@@ -125,7 +125,7 @@ def test_all_mode_takes_the_whole_node(cluster: RealNode, agent: Program) -> Non
     assert len(cluster.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()) == 8
 
 
-def test_admin_access_sees_a_gpu_that_another_pod_holds(cluster: RealNode, agent: Program) -> None:
+def test_admin_access_sees_a_gpu_that_another_pod_holds(cluster: RealNode, agent: AgentPod) -> None:
     cluster.api.patch(
         "Namespace", "default", {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}, ""
     )
@@ -141,7 +141,7 @@ def test_admin_access_sees_a_gpu_that_another_pod_holds(cluster: RealNode, agent
 
 
 def test_an_agent_killed_in_the_middle_of_prepare_prepares_again_and_forgets_nothing(cluster: RealNode) -> None:
-    victim = start(cluster)
+    victim = start_process(cluster)
     for round_number in range(3):
         name = f"hit-{round_number}"
         cluster.api.create(claim(name, 2))
@@ -150,7 +150,7 @@ def test_an_agent_killed_in_the_middle_of_prepare_prepares_again_and_forgets_not
         # The kubelet calls within milliseconds of the binding; each round dies at another moment of it.
         time.sleep(0.02 * round_number)
         victim.stop(signal.SIGKILL)
-        victim = start(cluster, name=f"agent-{round_number}")
+        victim = start_process(cluster, name=f"agent-{round_number}")
         cluster.pods.wait(name, timeout=120)
     holders = [allocated(cluster, f"hit-{number}") for number in range(3)]
     assert len(set(itertools.chain(*holders))) == 6
@@ -163,7 +163,7 @@ def allocated_or_none(node: RealNode, name: str) -> list[str]:
         raise NotYet("not allocated") from error
 
 
-def test_a_pod_deleted_while_its_claim_is_prepared_leaves_nothing_held(cluster: RealNode, agent: Program) -> None:
+def test_a_pod_deleted_while_its_claim_is_prepared_leaves_nothing_held(cluster: RealNode, agent: AgentPod) -> None:
     for number in range(5):
         name = f"brief-{number}"
         cluster.api.create(claim(name, 8))
@@ -177,7 +177,7 @@ def test_a_pod_deleted_while_its_claim_is_prepared_leaves_nothing_held(cluster: 
     assert len(written) == 1
 
 
-def test_many_pods_by_limit_and_as_many_by_claim_never_share_a_gpu(cluster: RealNode, agent: Program) -> None:
+def test_many_pods_by_limit_and_as_many_by_claim_never_share_a_gpu(cluster: RealNode, agent: AgentPod) -> None:
     script = "ls /dev/nvidia[0-9]*; sleep 0.3"
     template = {
         "apiVersion": "resource.k8s.io/v1",

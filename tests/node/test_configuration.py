@@ -10,17 +10,22 @@ from collections.abc import Mapping
 import pytest
 
 from tests.fakes.config_map import MountedConfigMap
-from tests.node.agent import GPU, PROGRAM, allocated, gpu_pod, healthy_at_kubelet, offered, registrations, seconds_until
+from tests.node import agent as agents
+from tests.node import installed
+from tests.node.agent import (
+    GPU,
+    allocated,
+    gpu_pod,
+    healthy_at_kubelet,
+    offered,
+    registered,
+    registrations,
+    seconds_until,
+)
+from tests.node.installed import AgentPod
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.pods import busybox_pod
-from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import NAMESPACE, cluster, prepare_cluster
-from tests.node.test_daemonset import available, gpu_node
-from tests.node.test_daemonset import manifest as daemonset
-
-__all__ = ["cluster", "gpu_node"]
 
 pytestmark = pytest.mark.node
 
@@ -29,11 +34,10 @@ WHOLE = "version: v1"
 WITHOUT_THE_FIRST = "version: v1\nagent: {devices: {exclude: [0]}}"
 
 
-def start(node: RealNode, configs: MountedConfigMap, **environment: str) -> Program:
+def start(node: RealNode, configs: MountedConfigMap) -> AgentPod:
     """The agent with the configurations of this folder, once the kubelet has its devices."""
-    command = [PROGRAM, "run", "--simulate", "h200-8", "--log-level", "debug", "--config-dir", str(configs.folder)]
-    agent = node.machine.start("agent", command, environment={"NODE_NAME": node.name, **environment})
-    wait_until("the GPUs are registered", lambda: registrations(agent) == 1, timeout=20)
+    agent = installed.install(node, {}, folder=str(configs.folder))
+    registered(agent)
     return agent
 
 
@@ -43,7 +47,7 @@ def mounted(node: RealNode, entries: Mapping[str, str]) -> MountedConfigMap:
 
 def config_of(node: RealNode) -> Object:
     """What the agent says of its configuration."""
-    found: Object = json.loads(node.machine.run([PROGRAM, "status", "--json"]))["config"]
+    found: Object = json.loads(agents.command(node, "status", "--json"))["config"]
     return found
 
 
@@ -107,14 +111,10 @@ def test_another_name_begins_when_the_old_one_has_ended(node: RealNode) -> None:
 
 
 def test_the_label_of_the_node_chooses_and_a_bad_one_changes_nothing(node: RealNode) -> None:
-    prepare_cluster(node)
-    manifest = busybox_pod("identity-configuration", serviceAccountName="gpu-node-agent")
-    manifest["metadata"]["namespace"] = NAMESPACE
-    kubeconfig = node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=node.pods.run(manifest))
     label(node, "less")
     try:
         configs = mounted(node, {"default": WHOLE, "less": WITHOUT_THE_FIRST})
-        agent = start(node, configs, KUBECONFIG=str(kubeconfig))
+        agent = start(node, configs)
         offered(node, 7)
 
         label(node, None)
@@ -134,28 +134,12 @@ def test_the_label_of_the_node_chooses_and_a_bad_one_changes_nothing(node: RealN
         label(node, None)
 
 
-def test_an_edited_config_map_reaches_the_agent_in_its_pod(gpu_node: RealNode) -> None:
-    configs = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "gpu-configs", "namespace": NAMESPACE}}
-    gpu_node.api.create(configs | {"data": {"default": WHOLE}})
-    gpu_node.api.create(with_configs(daemonset()))
-    name = wait_until("the agent is there", lambda: available(gpu_node, 1), timeout=60)
-    offered(gpu_node, 8)
-
-    gpu_node.api.patch("ConfigMap", "gpu-configs", {"data": {"default": WITHOUT_THE_FIRST}}, NAMESPACE)
-    # The kubelet looks at its mounts when it looks at the pod; without a reason of its own that may take a minute.
-    gpu_node.api.patch("Pod", name, {"metadata": {"annotations": {"look": "now"}}}, NAMESPACE)
-    wait_until("seven are allocatable", lambda: gpu_node.allocatable(GPU) == 7, timeout=150)
-    assert available(gpu_node, 1) == name
-
-
-def with_configs(manifest: Object) -> Object:
-    """The DaemonSet with the ConfigMap mounted, as docs/user/configuration.md has it."""
-    spec = manifest["spec"]["template"]["spec"]
-    (container,) = spec["containers"]
-    container["args"].append("--config-dir=/run/gpu-configs")
-    container["volumeMounts"].append({"name": "configs", "mountPath": "/host/run/gpu-configs"})
-    spec["volumes"].append({"name": "configs", "configMap": {"name": "gpu-configs"}})
-    return manifest
+def test_an_edited_config_map_reaches_the_agent_in_its_pod(node: RealNode) -> None:
+    agent = agents.start(node)
+    installed.configure(node, WITHOUT_THE_FIRST)
+    wait_until("seven are allocatable", lambda: node.allocatable(GPU) == 7, timeout=150)
+    assert [pod["metadata"]["name"] for pod in installed.pods(node)] == [agent.name]
+    assert agent.restarts == 0
 
 
 def label(node: RealNode, name: str | None) -> None:

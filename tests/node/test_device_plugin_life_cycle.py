@@ -21,7 +21,7 @@ from tests.node.agent import (
     gpu_pod,
     healthy_at_kubelet,
     known,
-    launch,
+    launch_process,
     minors,
     offered,
     registered,
@@ -29,7 +29,7 @@ from tests.node.agent import (
     seconds_until,
     simulate,
     sockets,
-    start,
+    start_process,
     watched,
 )
 from tests.node.rig.api import Object
@@ -63,7 +63,7 @@ def await_kubelet_socket(node: RealNode, before: object) -> None:
 def test_by_either_route_all_gpus_are_offered_again_after_a_kubelet_crash_and_no_socket_is_left(
     node: RealNode, route: str
 ) -> None:
-    agent = start(node, {"agent": {"registration": route}})
+    agent = start_process(node, {"agent": {"registration": route}})
     folders = [node.device_plugins, node.plugins_registry, node.plugins / "gpu-node-agent"]
     assert [len(sockets(folder)) for folder in folders] == ([1, 0, 0] if route == "socket" else [0, 1, 1])
     pod = node.pods.run(gpu_pod("stays", 2))
@@ -80,18 +80,18 @@ def test_by_either_route_all_gpus_are_offered_again_after_a_kubelet_crash_and_no
 
 def test_what_a_killed_agent_announced_is_swept_by_the_next(node: RealNode) -> None:
     settings = {"agent": {"registration": "watcher"}}
-    launched = launch(node, settings)
+    launched = launch_process(node, settings)
     registered(launched)
     left = sockets(node.plugins_registry)
     launched.stop(signal.SIGKILL)
     assert sockets(node.plugins_registry) == left
 
-    start(node, settings)
+    start_process(node, settings)
     assert len(sockets(node.plugins_registry) - left) == len(sockets(node.plugins_registry)) == 1
 
 
 def test_two_kubelet_restarts_within_a_second_end_well(node: RealNode) -> None:
-    agent = start(node)
+    agent = start_process(node)
     node.pods.run(gpu_pod("stays", 2))
     said, (held,) = len(agent.text()), allocated(agent)
     path = node.device_plugins / "kubelet.sock"
@@ -108,7 +108,7 @@ def test_two_kubelet_restarts_within_a_second_end_well(node: RealNode) -> None:
 
 
 def test_a_kubelet_that_was_away_for_long_has_all_gpus_within_two_seconds(node: RealNode) -> None:
-    agent = start(node)
+    agent = start_process(node)
     path = node.device_plugins / "kubelet.sock"
     before = identity(path)
     node.stop_kubelet()
@@ -123,7 +123,7 @@ def test_a_kubelet_that_was_away_for_long_has_all_gpus_within_two_seconds(node: 
 
 
 def test_sockets_that_are_wiped_under_a_running_kubelet_are_made_again(node: RealNode) -> None:
-    agent = start(node)
+    agent = start_process(node)
     wiped = sockets(node.device_plugins)
     for name in wiped:
         (node.device_plugins / name).unlink()
@@ -134,7 +134,7 @@ def test_sockets_that_are_wiped_under_a_running_kubelet_are_made_again(node: Rea
 
 
 def test_nothing_is_given_up_when_the_kubelets_own_socket_is_wiped_too(node: RealNode) -> None:
-    agent = start(node)
+    agent = start_process(node)
     for path in node.device_plugins.glob("*.sock"):
         path.unlink()
     with watched(lambda: len(healthy_at_kubelet(node))) as seen:
@@ -147,7 +147,7 @@ def test_nothing_is_given_up_when_the_kubelets_own_socket_is_wiped_too(node: Rea
 
 
 def test_a_connection_that_breaks_is_followed_by_another_registration(node: RealNode) -> None:
-    agent = start(node)
+    agent = start_process(node)
     (name,) = sockets(node.device_plugins)
 
     cut_connections(agent, name)
@@ -182,7 +182,7 @@ def pidfd_getfd(process: int, descriptor: int) -> int:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_rolling_update_of_the_agent_never_takes_a_gpu_from_the_node(node: RealNode, number: signal.Signals) -> None:
-    old = start(node)
+    old = start_process(node)
     pod = node.pods.run(gpu_pod("stays", 2))
     before, old_sockets = node.pods.container_id(pod), sockets(node.device_plugins)
 
@@ -190,7 +190,7 @@ def test_a_rolling_update_of_the_agent_never_takes_a_gpu_from_the_node(node: Rea
         watched(lambda: node.allocatable(GPU)) as in_status,
         watched(lambda: len(healthy_at_kubelet(node)), every=0.05) as at_kubelet,
     ):
-        new = launch(node, SECOND, name="agent-2")
+        new = launch_process(node, SECOND, name="agent-2")
         registered(new)
         old.send(number)
         node.pods.run(gpu_pod("next", 6))
@@ -206,14 +206,14 @@ def test_a_rolling_update_of_the_agent_never_takes_a_gpu_from_the_node(node: Rea
 
 
 def test_the_agent_takes_few_inotify_instances(node: RealNode) -> None:
-    agent = start(node)
+    agent = start_process(node)
     opened = [os.readlink(fd) for fd in Path(f"/proc/{agent.pid}/fd").iterdir()]
     assert any(name.startswith("socket:") for name in opened)
     assert opened.count("anon_inode:inotify") <= 3
 
 
 def test_a_pod_that_meets_the_kubelet_while_the_agent_is_down_fails_and_the_next_one_runs(node: RealNode) -> None:
-    agent = start(node)
+    agent = start_process(node)
     agent.stop(signal.SIGKILL)
     offered(node, 0)
     # Past the scheduler, which would keep it pending: what happens to a pod that was bound before.
@@ -223,14 +223,14 @@ def test_a_pod_that_meets_the_kubelet_while_the_agent_is_down_fails_and_the_next
 
     waiting = node.api.create(gpu_pod("waits", 1))
     assert f"Insufficient {GPU}" in node.pods.why_pending("waits")
-    start(node)
+    start_process(node)
     node.pods.wait(waiting["metadata"]["name"])
 
 
 def test_a_gpu_that_falls_off_the_bus_under_a_pod_is_unhealthy_in_the_pods_status_until_it_is_back(
     node: RealNode,
 ) -> None:
-    agent = start(node, {"agent": {"health": {"probeInterval": "1s"}}})
+    agent = start_process(node, {"agent": {"health": {"probeInterval": "1s"}}})
     pod = node.pods.run(gpu_pod("holds", 1))
     before = node.pods.container_id(pod)
     ((held,),) = allocated(agent)
@@ -275,7 +275,7 @@ def test_gpus_of_a_numa_node_that_the_kubelet_does_not_know_are_given_out_like_o
     node: RealNode, policies: Callable[[str], None]
 ) -> None:
     policies("best-effort")
-    agent = start(node)
+    agent = start_process(node)
     for name in ("one", "other"):
         node.pods.run(gpu_pod(name, 4))
     one, other = allocated(agent)
@@ -286,7 +286,7 @@ def test_a_kubelet_that_insists_on_one_numa_node_gives_the_gpus_of_its_own_and_r
     node: RealNode, policies: Callable[[str], None]
 ) -> None:
     policies("single-numa-node")
-    agent = start(node)
+    agent = start_process(node)
     for name in ("one", "other"):
         node.pods.run(gpu_pod(name, 2))
     refused = node.pods.run(gpu_pod("third", 2), "Failed")
@@ -296,11 +296,11 @@ def test_a_kubelet_that_insists_on_one_numa_node_gives_the_gpus_of_its_own_and_r
 
 
 def test_gpus_that_the_configuration_excludes_are_not_offered(node: RealNode) -> None:
-    start(node)
+    start_process(node)
     first, *_, last = sorted(healthy_at_kubelet(node))
     node.machine.programs["agent"].stop()
 
-    start(node, {"agent": {"devices": {"exclude": [first, "gpu-1"]}}}, offers={GPU: 6})
+    start_process(node, {"agent": {"devices": {"exclude": [first, "gpu-1"]}}}, offers={GPU: 6})
     assert first not in healthy_at_kubelet(node)
     assert last in healthy_at_kubelet(node)
 
@@ -309,14 +309,14 @@ def test_gpus_of_two_products_are_two_resources(node: RealNode) -> None:
     profile = node.machine.folder / "two-products.yaml"
     profile.write_text(TWO_PRODUCTS)
     rules = {"resources": {"gpus": [{"pattern": "*A30", "name": "a30"}]}}
-    agent = start(node, rules, profile=str(profile), offers={"nvidia.com/a30": 2, GPU: 1})
+    agent = start_process(node, rules, profile=str(profile), offers={"nvidia.com/a30": 2, GPU: 1})
     node.pods.run(gpu_pod("computes", 2, resource="nvidia.com/a30"))
     node.pods.run(gpu_pod("infers", 1))
     assert sorted(len(uuids) for uuids in allocated(agent)) == [1, 2]
 
 
 def test_an_unknown_key_in_the_configuration_keeps_the_agent_from_starting_with_one_line(node: RealNode) -> None:
-    agent = launch(node, {"agent": {"registraton": "socket"}})
+    agent = launch_process(node, {"agent": {"registraton": "socket"}})
     assert agent.wait() != 0
     (line,) = agent.text().splitlines()
     assert "agent.registraton" in line
@@ -324,7 +324,7 @@ def test_an_unknown_key_in_the_configuration_keeps_the_agent_from_starting_with_
 
 
 def test_the_strategy_envvar_names_the_gpus_in_the_containers_environment(node: RealNode) -> None:
-    agent = start(node, {"flags": {"plugin": {"deviceListStrategy": "envvar"}}})
+    agent = start_process(node, {"flags": {"plugin": {"deviceListStrategy": "envvar"}}})
     pod = node.pods.run(gpu_pod("reads", 2, "echo $NVIDIA_VISIBLE_DEVICES"), "Succeeded")
     ((one, other),) = allocated(agent)
     assert node.pods.log(pod) in (f"{one},{other}\n", f"{other},{one}\n")

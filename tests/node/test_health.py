@@ -1,38 +1,38 @@
 """A sick GPU on a real node: what pods, scheduler and operators see of it, and how it comes back."""
 
 import json
-import signal
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.node import agent as agents
+from tests.node.installed import NAMESPACE, AgentPod
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
-from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, NAMESPACE, claim, cluster, devices, pod_with, run, start
+from tests.node.test_claims import DRIVER, claim, cluster, devices, pod_with, run, start
 
 __all__ = ["cluster"]
 
 pytestmark = pytest.mark.node
 
 # What is still open at the end of a test is none of the next one's business.
-STATE = "/var/lib/gpu-node-agent-health"
+RECORD = "/var/lib/gpu-node-agent/health.json"
 EVICTING = {"rules": [{"xids": [79], "action": "evict"}]}
 FOR_THE_OPERATOR = {"rules": [{"xids": [79], "clearedBy": "operator"}]}
 
 
 @pytest.fixture(autouse=True)
 def no_state(real_node: RealNode) -> Iterator[None]:
-    real_node.machine.run(["rm", "-rf", STATE])
+    real_node.machine.run(["rm", "-f", RECORD])
     yield
 
 
-def begin(node: RealNode, *, name: str = "agent", health: Object | None = None) -> Program:
-    agent = start(node, name=name, state_dir=STATE, health=health)
+def begin(node: RealNode, *, health: Object | None = None) -> AgentPod:
+    agent = start(node, health=health or {})
+    agents.registered(agent)
     agents.offered(node, 8)
     return agent
 
@@ -183,7 +183,7 @@ def seconds_until_deleted(node: RealNode, pod: str, since: float) -> float:
 
 
 def recorded(node: RealNode, code: int) -> bool:
-    file = node.machine.path(STATE) / "health.json"
+    file = node.machine.path(RECORD)
     return file.exists() and f'"code":{code},' in file.read_text()
 
 
@@ -192,16 +192,15 @@ def test_a_cause_outlives_the_agent_until_an_operator_clears_it(cluster: RealNod
     break_gpu(cluster, "gpu-3")
     agents.offered(cluster, 7)
     wait_until("the fault is on record", lambda: recorded(cluster, 79), timeout=10)
-    agent.stop(signal.SIGKILL)
+    agent.kill()
 
-    second = start(cluster, name="second", state_dir=STATE, health=FOR_THE_OPERATOR)
-    agents.registered(second)
+    agents.registered(agent)
     time.sleep(8)
     assert cluster.allocatable(agents.GPU) == 7
-    told = json.loads(cluster.machine.run([agents.PROGRAM, "health", "-o", "json"]))
+    told = json.loads(agent.run("health", "-o", "json"))
     assert [gpu["name"] for gpu in told["gpus"] if gpu["health"] == "withdrawn"] == ["gpu-3"]
 
-    assert "cleared xid 79 of gpu-3" in cluster.machine.run([agents.PROGRAM, "health", "clear", "gpu-3"])
+    assert "cleared xid 79 of gpu-3" in agent.run("health", "clear", "gpu-3")
     agents.offered(cluster, 8)
     await_condition(cluster, "True")
 

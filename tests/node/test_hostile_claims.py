@@ -7,11 +7,10 @@ import pytest
 
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, agent, claim, cluster, pod_with, run, start
+from tests.node.test_claims import DRIVER, claim, cluster, pod_with, run, start_process
 
-__all__ = ["agent", "cluster"]
+__all__ = ["cluster"]
 
 pytestmark = pytest.mark.node
 
@@ -39,7 +38,8 @@ def nested(times: int) -> Object:
 
 
 @pytest.mark.usefixtures("deep_json")
-def test_a_claim_that_is_nested_without_end_fails_by_itself(cluster: RealNode, agent: Program) -> None:
+def test_a_claim_that_is_nested_without_end_fails_by_itself(cluster: RealNode) -> None:
+    agent = start_process(cluster)
     cluster.api.create(configured("deep", nested(5000)))
     cluster.api.create(pod_with("deep", "deep"))
     run(cluster, "beside")
@@ -50,7 +50,7 @@ def test_a_claim_that_is_nested_without_end_fails_by_itself(cluster: RealNode, a
     )
     # One that starts with the claim there has it in its list.
     agent.stop()
-    again = start(cluster, name="agent-2")
+    again = start_process(cluster, name="agent-2")
     run(cluster, "after")
     assert "Traceback" not in agent.text() + again.text()
     cluster.api.delete("Pod", "deep")

@@ -7,10 +7,12 @@ import pytest
 from node_agent.reporting.labels import OWN_PREFIX
 from tests.golden.labels_examples import FOLDER
 from tests.node import agent as agents
+from tests.node import installed
+from tests.node.installed import NAMESPACE
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import RigError, wait_until
-from tests.node.test_claims import NAMESPACE, cluster, start
+from tests.node.test_claims import cluster, start, start_process
 
 __all__ = ["cluster"]
 
@@ -98,7 +100,7 @@ def _clean(node: RealNode) -> None:
 def test_the_nodes_labels_are_those_of_its_gpus_and_nobody_elses_are_touched(labelled: RealNode) -> None:
     node = labelled
     node.api.patch("Node", node.name, {"metadata": {"labels": {OTHERS: "7"}}}, "")
-    agent = start(node, labels={"writer": "auto"})
+    agent = start_process(node, labels={"writer": "auto"})
     await_labels(node, expected())
     stamp = node.read()["metadata"]["labels"][STAMP]
 
@@ -114,7 +116,7 @@ def test_the_nodes_labels_are_those_of_its_gpus_and_nobody_elses_are_touched(lab
     wait_until("the agent knows", lambda: "driver unavailable" in agent.text(), timeout=40)
     agent.stop()
     assert node.read()["metadata"]["labels"] == before
-    agent = start(node, labels={"writer": "auto"}, name="second")
+    agent = start_process(node, labels={"writer": "auto"}, name="second")
     wait_until("the labels were looked at", lambda: reported(node, "labels"), timeout=20)
     assert "labels written" not in agent.text()
     assert node.read()["metadata"]["labels"] == before
@@ -128,14 +130,14 @@ def test_the_nodes_labels_are_those_of_its_gpus_and_nobody_elses_are_touched(lab
 
 def reported(node: RealNode, name: str) -> str:
     """What the agent's status says of a report."""
-    shown = node.machine.run([agents.PROGRAM, "status"])
+    shown = agents.command(node, "status")
     return next((line for line in shown.splitlines() if line.startswith(f"{name} ")), "")
 
 
 def test_the_policy_holds_the_agent_to_its_own_labels(labelled: RealNode) -> None:
     start(labelled, labels={"writer": "node"})
     await_labels(labelled, expected())
-    own = Api(labelled.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=_identity(labelled, "agent")))
+    own = Api(labelled.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=installed.pods(labelled)[0]))
     for change in (
         {"metadata": {"labels": {OTHERS: "7"}}},
         {"metadata": {"labels": {"kubernetes.io/hostname": None}}},
@@ -169,7 +171,7 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
         "spec": {"features": {"attributes": {}, "flags": {}, "instances": {}}, "labels": {COUNT: "8"}},
     }
     wait_until("the kind is served", lambda: _made(node, gfd), timeout=20)
-    agent = start(node, labels={"writer": "auto"})
+    agent = start_process(node, labels={"writer": "auto"})
 
     wait_until("the object is there", lambda: _feature(node), timeout=20)
     found = _feature(node)
@@ -180,10 +182,14 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
 
     node.api.delete("NodeFeature", gfd["metadata"]["name"])
     agent.stop()
-    start(node, labels={"writer": "node-feature"}, name="second")
+    start_process(node, labels={"writer": "node-feature"}, name="second")
     wait_until("the count is ours", lambda: _feature(node)["spec"]["labels"].get(COUNT) == "8", timeout=20)
 
-    own = Api(node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=_identity(node, "second")))
+    own = Api(
+        node.service_account_kubeconfig(
+            "gpu-node-agent", NAMESPACE, pod=node.api.get("Pod", "identity-second", NAMESPACE)
+        )
+    )
     head = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature"}
     for name, of in (("gpu-node-agent-another", "another"), (f"gpu-node-agent-{node.name}", "another")):
         metadata = {"name": name, "labels": {"nfd.node.kubernetes.io/node-name": of}}
@@ -191,11 +197,6 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
             path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures/{name}?fieldManager=x&force=true"
             body = head | {"metadata": metadata, "spec": gfd["spec"]}
             own.request("PATCH", path, body, content_type="application/apply-patch+yaml")
-
-
-def _identity(node: RealNode, agent: str) -> Object:
-    """The pod to which the agent's token is bound."""
-    return node.api.get("Pod", f"identity-{agent}", NAMESPACE)
 
 
 def _feature(node: RealNode) -> Object:

@@ -1,11 +1,9 @@
 """What Prometheus is told of pods on a real node, over the port that it scrapes."""
 
-from urllib.request import urlopen
-
 import pytest
 
 from tests.fakes.scraped import Found, of_text, series
-from tests.node.agent import gpu_pod, offered, registered
+from tests.node.agent import ask, gpu_pod, offered, registered
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
 from tests.node.test_claims import cluster, run, start
@@ -18,8 +16,7 @@ TEMPERATURE = "DCGM_FI_DEV_GPU_TEMP"
 
 
 def scrape(node: RealNode) -> Found:
-    with urlopen(f"http://{node.machine.address}:9400/metrics", timeout=10) as answer:
-        return series(of_text(answer.read().decode()))
+    return series(of_text(ask(node, "/metrics")[1]))
 
 
 def pods(found: Found, name: str = TEMPERATURE) -> dict[str, int]:
@@ -31,7 +28,7 @@ def pods(found: Found, name: str = TEMPERATURE) -> dict[str, int]:
 def test_a_running_pods_series_have_its_name_and_go_when_it_ends(cluster: RealNode) -> None:
     """By its limits and by a claim alike."""
     # Else the scheduler makes a claim of the limits as well.
-    registered(start(cluster, http={"address": ":9400"}))
+    registered(start(cluster))
     offered(cluster, 8)
     cluster.pods.run(gpu_pod("by-limit", 2))
     _, (claimed,) = run(cluster, "by-claim")

@@ -11,7 +11,7 @@ from tests.fakes.nodes import inventory_of
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, allocated, attribute, claim, cluster, devices, pod_with, start
+from tests.node.test_claims import DRIVER, allocated, attribute, claim, cluster, devices, pod_with, start_process
 
 __all__ = ["cluster"]
 
@@ -30,7 +30,7 @@ def of_profile(profile: str) -> list[Object]:
 
 
 def test_a_mix_of_partitions_is_made_for_claims_and_the_whole_gpu_waits_for_their_end(cluster: RealNode) -> None:
-    agent = start(cluster, mig={"onDemand": ["gpu-0"]})
+    agent = start_process(cluster, mig={"onDemand": ["gpu-0"]})
     published = devices(cluster)
     assert sum(attribute(one, "type") == "mig" for one in published.values()) == 25
 

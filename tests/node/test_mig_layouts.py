@@ -7,7 +7,7 @@ import pytest
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, attribute, claim, cluster, devices, pod_with, start
+from tests.node.test_claims import DRIVER, attribute, claim, cluster, devices, pod_with, start_process
 
 __all__ = ["cluster"]
 
@@ -55,7 +55,7 @@ def ended(node: RealNode, name: str) -> None:
 
 
 def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
-    start(cluster)
+    start_process(cluster)
     cluster.api.create(claim("whole"))
     cluster.api.create(pod_with("whole", "whole"))
     cluster.pods.wait("whole", timeout=60)

@@ -19,7 +19,7 @@ from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import prepare_cluster, start
+from tests.node.test_claims import prepare_cluster, start_process
 from tests.node.test_labels import OTHERS, STAMP, expected, labels, reported
 from tests.node.test_topology_object import found, resources
 
@@ -109,7 +109,7 @@ def test_the_master_puts_the_labels_of_the_agents_object_on_the_node_within_seco
     node.api.patch("Node", node.name, {"metadata": {"labels": {OTHERS: "7"}}}, "")
     before = node.read()["metadata"]["labels"]
     nfd.start("nfd-master")
-    agent = start(node, labels={"writer": "auto"})
+    agent = start_process(node, labels={"writer": "auto"})
     wait_until("the labels are there", lambda: labels(node) == expected(), timeout=30)
     assert "left alone" not in reported(node, "labels")
 
@@ -137,7 +137,7 @@ def test_the_worker_makes_labels_of_the_agents_file_and_takes_them_away_with_it(
     nfd.start("nfd-master")
     nfd.start("nfd-worker", "--feature-sources=local", "--label-sources=local", "--owner-refs=", mount=(etc, "/etc"))
     file = {"gfd": {"outputFile": str(folder / "gpu-node-agent")}}
-    agent = agents.launch(
+    agent = agents.launch_process(
         node, {"flags": file, "agent": {"labels": {"writer": "nfd-file"}, "kubeconfig": str(node.kubeconfig)}}
     )
     wait_until("the labels are there", lambda: labels(node) == expected(), timeout=20)
@@ -155,7 +155,7 @@ def test_the_agents_topology_object_says_what_the_updaters_says_and_gives_way_to
     node = cluster
     reports = {"topology": True, "kubeletConfig": str(node.machine.folder / "etc" / "kubelet.yaml")}
     node.machine.run(["rm", "-rf", STATE])
-    start(node, nodeReports=reports, state_dir=STATE)
+    start_process(node, nodeReports=reports, state_dir=STATE)
     agents.offered(node, 8)
     node.pods.run(agents.gpu_pod("three", 3))
     wait_until("three are taken", lambda: free(node) == ["1", "4"], timeout=70)

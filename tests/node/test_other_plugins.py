@@ -14,7 +14,7 @@ import pytest
 from node_agent.hardware.simulated.gpu import build_gpus
 from node_agent.hardware.simulated.profile import load_profile
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
-from tests.node.agent import GPU, allocated, gpu_pod, healthy_at_kubelet, known, offered, registered, start
+from tests.node.agent import GPU, allocated, gpu_pod, healthy_at_kubelet, known, offered, registered, start_process
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
@@ -93,7 +93,7 @@ def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[None]:
 
 def test_a_second_plugin_of_the_resource_that_dies_takes_no_gpu_for_good(node: RealNode) -> None:
     """The kubelet goes on with the list that a dead plugin has sent, however healthy the living one is."""
-    agent = start(node)
+    agent = start_process(node)
     with bare_plugin(node.device_plugins / "other.sock"):
         register(node, GPU, "other.sock")
         wait_until("the kubelet has the other's list", lambda: healthy_at_kubelet(node) == {"one"})
@@ -116,7 +116,7 @@ def test_the_agent_takes_the_place_of_another_plugin_and_gives_it_back_while_a_p
         assert held in gpus
     wait_until("the kubelet has no plugin", lambda: node.allocatable(GPU) == 0)
 
-    agent = start(node, {"agent": {"http": {"address": ":9400"}}})
+    agent = start_process(node, {"agent": {"http": {"address": ":9400"}}})
     wait_until("the agent knows whose GPU it is", lambda: pods(node) == {"trainer": 1})
     node.pods.run(gpu_pod("rest", 7))
     (given,) = allocated(agent)

@@ -3,8 +3,6 @@
 import re
 import subprocess
 from tempfile import TemporaryDirectory
-from urllib.error import HTTPError
-from urllib.request import urlopen
 
 import msgspec
 import pytest
@@ -12,7 +10,7 @@ import pytest
 from node_agent.doctor.finding import Examination, Result
 from node_agent.reporting.overview import Overview
 from tests.node import agent as agents
-from tests.node.agent import PROGRAM, gpu_pod, offered, registered
+from tests.node.agent import ask, gpu_pod, offered, registered
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
 from tests.node.test_claims import cluster, run, start
@@ -20,15 +18,6 @@ from tests.node.test_claims import cluster, run, start
 __all__ = ["cluster"]
 
 pytestmark = pytest.mark.node
-
-
-def ask(node: RealNode, path: str) -> tuple[int, str]:
-    try:
-        with urlopen(f"http://{node.machine.address}:9400{path}", timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
 
 
 def parts(node: RealNode) -> dict[str, str]:
@@ -44,11 +33,12 @@ def pods(node: RealNode) -> dict[str, int]:
     return {name: names.count(name) for name in names}
 
 
-def browse(url: str) -> tuple[str, str]:
+def browse(node: RealNode, url: str) -> tuple[str, str]:
     """The page as a real browser has it once it is loaded, and what the browser had to complain of."""
     with TemporaryDirectory(prefix="browser-") as profile:
         done = subprocess.run(
             [
+                *node.machine.entry,
                 "chromium",
                 "--headless",
                 "--no-sandbox",
@@ -69,13 +59,13 @@ def browse(url: str) -> tuple[str, str]:
 
 def test_pods_by_limit_and_by_claim_are_on_the_page_and_readiness_names_what_is_missing(cluster: RealNode) -> None:
     # Else the scheduler makes a claim of the limits as well.
-    registered(start(cluster, http={"address": ":9400"}))
+    registered(start(cluster))
     offered(cluster, 8)
     cluster.pods.run(gpu_pod("by-limit", 2))
     run(cluster, "by-claim")
     wait_until("both pods are shown", lambda: pods(cluster) == {"by-limit": 2, "by-claim": 1}, timeout=30)
 
-    page, complaints = browse(f"http://{cluster.machine.address}:9400/?refresh=0")
+    page, complaints = browse(cluster, agents.url(cluster, "/?refresh=0"))
     assert complaints == ""
     assert "default/by-limit (main)" in page
     assert "default/by-claim (main)" in page
@@ -88,9 +78,7 @@ def test_pods_by_limit_and_by_claim_are_on_the_page_and_readiness_names_what_is_
     assert standing["registration"] == "ready: Registered"
     assert (standing["claims"], standing["slices"]) == ("ready: Registered", "ready: Published")
 
-    config = cluster.machine.folder / "agent.yaml"
-    doctor = [PROGRAM, "doctor", "--simulate", "h200-8", "--config", str(config), "-o", "json"]
-    said = cluster.machine.run(["env", f"NODE_NAME={cluster.name}", *doctor])
+    said = agents.command(cluster, "doctor", "-o", "json")
     found = {one.check: one for one in msgspec.json.decode(said, type=Examination).findings}
     expected = ("running.agent", "kubelet.registration", "cluster.rights", "owners.slices", "kubelet.pod-resources")
     assert {check: found[check].result for check in expected} == dict.fromkeys(expected, Result.OK)

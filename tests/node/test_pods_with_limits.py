@@ -1,6 +1,6 @@
 """Pods that ask for `nvidia.com/gpu` on a real node: API server, scheduler, kubelet and containerd at work.
 
-The agent runs on the node with its default paths, over a simulated node with eight GPUs.
+The agent is installed on the node, over a simulated one with eight GPUs.
 """
 
 import hashlib
@@ -8,19 +8,20 @@ import signal
 
 import pytest
 
-from tests.node.agent import GPU, allocated, gpu_pod, minors, offered, simulate, sockets, spec_of, start
+from tests.node.agent import GPU, allocated, gpu_pod, minors, offered, registered, simulate, sockets, spec_of, start
+from tests.node.installed import NAMESPACE, AgentPod, available
 from tests.node.rig.node import RealNode
-from tests.node.rig.program import Program
+from tests.node.rig.waiting import wait_until
 
 pytestmark = pytest.mark.node
 
 
 @pytest.fixture
-def agent(node: RealNode) -> Program:
+def agent(node: RealNode) -> AgentPod:
     return start(node)
 
 
-def test_a_pod_sees_exactly_the_two_gpus_that_the_agent_chose(node: RealNode, agent: Program) -> None:
+def test_a_pod_sees_exactly_the_two_gpus_that_the_agent_chose(node: RealNode, agent: AgentPod) -> None:
     pod = node.pods.run(gpu_pod("two", 2))
 
     (uuids,) = allocated(agent)
@@ -33,7 +34,7 @@ def test_a_pod_sees_exactly_the_two_gpus_that_the_agent_chose(node: RealNode, ag
 
 
 def test_the_driver_library_is_in_the_container_under_the_name_that_programs_load(
-    node: RealNode, agent: Program
+    node: RealNode, agent: AgentPod
 ) -> None:
     pod = node.pods.run(gpu_pod("library", 1))
 
@@ -46,7 +47,7 @@ def test_the_driver_library_is_in_the_container_under_the_name_that_programs_loa
     assert "NVIDIA_VISIBLE_DEVICES=void" in environment
 
 
-def test_two_pods_never_share_a_gpu_and_an_ended_pod_gives_its_gpus_back(node: RealNode, agent: Program) -> None:
+def test_two_pods_never_share_a_gpu_and_an_ended_pod_gives_its_gpus_back(node: RealNode, agent: AgentPod) -> None:
     first = node.pods.run(gpu_pod("first", 4))
     node.pods.run(gpu_pod("second", 4))
     one, other = allocated(agent)
@@ -58,7 +59,7 @@ def test_two_pods_never_share_a_gpu_and_an_ended_pod_gives_its_gpus_back(node: R
     assert set(allocated(agent)[2]) == set(one)
 
 
-def test_four_gpus_of_a_pod_share_a_numa_node(node: RealNode, agent: Program) -> None:
+def test_four_gpus_of_a_pod_share_a_numa_node(node: RealNode, agent: AgentPod) -> None:
     node.pods.run(gpu_pod("one", 1))
     node.pods.run(gpu_pod("four", 4))
     node.pods.run(gpu_pod("three", 3))
@@ -68,14 +69,14 @@ def test_four_gpus_of_a_pod_share_a_numa_node(node: RealNode, agent: Program) ->
     assert len(chosen[0] | chosen[2]) == 4
 
 
-def test_a_pod_that_wants_nine_stays_pending_with_the_schedulers_reason(node: RealNode, agent: Program) -> None:
+def test_a_pod_that_wants_nine_stays_pending_with_the_schedulers_reason(node: RealNode, agent: AgentPod) -> None:
     node.api.create(gpu_pod("nine", 9))
     assert f"Insufficient {GPU}" in node.pods.why_pending("nine")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_restarted_kubelet_offers_all_gpus_again_without_a_human(
-    node: RealNode, agent: Program, number: signal.Signals
+    node: RealNode, agent: AgentPod, number: signal.Signals
 ) -> None:
     pod = node.pods.run(gpu_pod("stays", 2))
     before = node.pods.container_id(pod)
@@ -89,23 +90,23 @@ def test_a_restarted_kubelet_offers_all_gpus_again_without_a_human(
     assert not set(one) & set(other)
 
 
-def test_a_killed_agent_leaves_running_pods_untouched_and_comes_back(node: RealNode, agent: Program) -> None:
+def test_a_killed_agent_leaves_running_pods_untouched_and_comes_back(node: RealNode, agent: AgentPod) -> None:
     pod = node.pods.run(gpu_pod("stays", 2))
     before = node.pods.container_id(pod)
     (held,) = allocated(agent)
 
-    agent.stop(signal.SIGKILL)
-    offered(node, 0)
+    agent.kill()
     assert node.pods.execute(pod, ["true"]) == ""
-    again = start(node)
+    registered(agent)
+    offered(node, 8)
 
     assert node.pods.container_id(pod) == before
     node.pods.run(gpu_pod("next", 6))
-    assert not set(held) & set(allocated(again)[0])
+    assert not set(held) & set(allocated(agent)[0])
     assert len(sockets(node.device_plugins)) == 1
 
 
-def test_a_gpu_with_a_fatal_xid_is_withdrawn_and_comes_back(node: RealNode, agent: Program) -> None:
+def test_a_gpu_with_a_fatal_xid_is_withdrawn_and_comes_back(node: RealNode, agent: AgentPod) -> None:
     simulate(node, "xid", "--gpu", "2", "--code", "79")
     offered(node, 7)
     assert node.capacity(GPU) == 8
@@ -114,7 +115,13 @@ def test_a_gpu_with_a_fatal_xid_is_withdrawn_and_comes_back(node: RealNode, agen
     offered(node, 8)
 
 
-def test_an_agent_that_ends_in_order_leaves_no_socket(node: RealNode, agent: Program) -> None:
-    assert agent.stop(signal.SIGTERM) == 0
-    assert not sockets(node.device_plugins)
-    start(node)
+def test_an_agent_whose_pod_is_deleted_leaves_no_socket_and_is_followed_by_another(
+    node: RealNode, agent: AgentPod
+) -> None:
+    before = sockets(node.device_plugins)
+    node.api.delete("Pod", agent.name, NAMESPACE)
+    node.pods.wait_gone(agent.name, NAMESPACE, timeout=60)
+    registered(wait_until("another agent is there", lambda: available(node), timeout=90))
+    offered(node, 8)
+    assert len(sockets(node.device_plugins)) == 1
+    assert not sockets(node.device_plugins) & before

@@ -14,7 +14,7 @@ from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, attribute, cluster, devices, run, start
+from tests.node.test_claims import DRIVER, attribute, cluster, devices, run, start_process
 
 __all__ = ["cluster"]
 
@@ -36,7 +36,7 @@ class Stored(NamedTuple):
 @pytest.fixture
 def agent(cluster: RealNode) -> Program:
     forget_holders(cluster)
-    agent = start(cluster)
+    agent = start_process(cluster)
     await_nothing_held(cluster)
     return agent
 
@@ -105,7 +105,7 @@ def test_an_update_leaves_claims_limits_and_slices_alone(
         agents.watched(lambda: len(agents.healthy_at_kubelet(cluster)), every=0.05) as at_kubelet,
         agents.watched(lambda: cluster.allocatable(agents.GPU)) as in_status,
     ):
-        new = start(cluster, name="agent-2", run_dir="/run/gpu-node-agent-2")
+        new = start_process(cluster, name="agent-2", run_dir="/run/gpu-node-agent-2")
         for name in ("both-1", "both-2"):
             names += run(cluster, name)[1]
         taken.append(by_limit(cluster, new, "limit-of-new"))

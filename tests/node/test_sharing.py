@@ -11,8 +11,8 @@ import pytest
 from node_agent.hardware.simulated.tree.smi import FOLDER
 from tests.node.agent import (
     GPU,
-    PROGRAM,
     allocated,
+    command,
     driver_root,
     gpu_pod,
     healthy_at_kubelet,
@@ -35,7 +35,7 @@ DISTINCT = "version: v1\nagent: {sharing: {placement: distinct, rules: [{replica
 
 
 def status_of(node: RealNode) -> Object:
-    found: Object = json.loads(node.machine.run([PROGRAM, "status", "--json"]))
+    found: Object = json.loads(command(node, "status", "--json"))
     return found
 
 

@@ -1,13 +1,14 @@
 """GPUs that are shared by MPS on the real node, with the stand-in for NVIDIA's daemon: by limits and by claims."""
 
 import json
-import signal
 import time
 
 import pytest
 
+from node_agent.allocation.checkpoint import decode
 from node_agent.hardware.simulated.mps import FAULTS
 from tests.node import agent as agents
+from tests.node import installed
 from tests.node.agent import GPU, gpu_pod, seconds_until
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
@@ -18,8 +19,9 @@ __all__ = ["cluster"]
 
 pytestmark = pytest.mark.node
 
+WHOLE = "version: v1"
 FOUR = {"agent": {"sharing": {"rules": [{"strategy": "mps", "replicas": 4, "devices": ["*"]}]}}}
-RECORDS, FOLDERS = "/var/lib/gpu-node-agent/mps", "/run/gpu-node-agent/mps"
+RECORDS, FOLDERS = "/var/lib/gpu-node-agent/mps", "/run/nvidia/mps"
 
 
 def records(node: RealNode) -> list[Object]:
@@ -43,7 +45,9 @@ def runs(node: RealNode, pid: int) -> bool:
 
 def nothing_left(node: RealNode, pids: list[int]) -> None:
     """Await that no daemon, no record and no folder of one is there any more."""
-    wait_until("all daemons are gone", lambda: not records(node) and not any(runs(node, pid) for pid in pids))
+    wait_until(
+        "all daemons are gone", lambda: not records(node) and not any(runs(node, pid) for pid in pids), timeout=120
+    )
     assert not list(node.machine.path(FOLDERS).iterdir())
     assert FOLDERS not in node.machine.run(["cat", "/proc/mounts"])
 
@@ -58,12 +62,16 @@ def shared_memory(node: RealNode, pod: Object) -> str:
     return node.pods.execute(pod, ["sh", "-c", "grep ' /dev/shm ' /proc/mounts; ls /dev/shm"])
 
 
+def start_sharing(node: RealNode) -> installed.AgentPod:
+    return agents.start(node, FOUR, manifest=installed.MPS, offers={GPU: 32})
+
+
 def mps_pod(name: str, script: str = "sleep 1000000") -> Object:
     return gpu_pod(name, 1, script)
 
 
 def test_pods_with_limits_get_pipe_limits_and_shared_memory_of_their_gpus_own_daemon(node: RealNode) -> None:
-    agents.start(node, FOUR, offers={GPU: 32})
+    start_sharing(node)
     pods = [node.pods.run(mps_pod(f"sharer-{number}")) for number in range(9)]
 
     for number, pod in enumerate(pods):
@@ -84,7 +92,7 @@ def test_pods_with_limits_get_pipe_limits_and_shared_memory_of_their_gpus_own_da
 
 
 def test_a_daemon_that_dies_takes_its_shares_out_until_it_is_back_and_its_pods_live_on(node: RealNode) -> None:
-    agent = agents.start(node, FOUR, offers={GPU: 32})
+    agent = start_sharing(node)
     pod = node.pods.run(mps_pod("stays"))
     before = node.pods.container_id(pod)
     began = time.monotonic()
@@ -97,19 +105,38 @@ def test_a_daemon_that_dies_takes_its_shares_out_until_it_is_back_and_its_pods_l
     assert node.pods.execute(pod, ["sh", "-c", "test -S /run/nvidia-mps/control && echo there"]).strip() == "there"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_daemons_and_their_clients_outlive_the_agent(node: RealNode, number: signal.Signals) -> None:
-    agent = agents.start(node, FOUR, offers={GPU: 32})
+@pytest.mark.parametrize("end", ["its pod is deleted", "it is killed"])
+def test_daemons_and_their_clients_outlive_the_agent_and_end_with_the_sharing(node: RealNode, end: str) -> None:
+    agent = start_sharing(node)
+    wait_until("all holders are known", lambda: holders_known(node))
     pod = node.pods.run(mps_pod("stays"))
+    node.pods.execute(pod, ["touch", "/dev/shm/kept"])
     before, pids = node.pods.container_id(pod), sorted(daemon_pids(node))
 
-    agent.stop(number)
+    if end == "it is killed":
+        agent.kill()
+    else:
+        node.api.delete("Pod", agent.name, installed.NAMESPACE)
+        node.pods.wait_gone(agent.name, installed.NAMESPACE, timeout=60)
     assert all(runs(node, pid) for pid in pids)
-    agents.start(node, FOUR, name="again", offers={GPU: 32})
+    agents.registered(wait_until("the agent is ready", lambda: installed.available(node), timeout=90))
+    agents.offered(node, 32)
 
     assert sorted(daemon_pids(node)) == pids
     assert node.pods.container_id(pod) == before
+    assert "kept" in shared_memory(node, pod)
     assert node.pods.execute(pod, ["sh", "-c", "test -S /run/nvidia-mps/control && echo there"]).strip() == "there"
+
+    node.api.delete("Pod", "stays")
+    node.pods.wait_gone("stays")
+    installed.configure(node, WHOLE)
+    nothing_left(node, pids)
+
+
+def holders_known(node: RealNode) -> bool:
+    """Whether the agent has heard of all claims of the node, without which nobody new gets a device."""
+    ledger = node.machine.path("/var/lib/gpu-node-agent/ledger.json")
+    return ledger.exists() and not decode(ledger.read_bytes()).unreconciled
 
 
 # Claims
@@ -130,7 +157,7 @@ def wait_prepared(node: RealNode, name: str) -> Object:
 
 
 def test_claims_for_twenty_gib_share_a_gpu_and_one_that_does_not_fit_stays_pending(cluster: RealNode) -> None:
-    start(cluster, shareable="gpu-3")
+    start(cluster, shareable="gpu-3", manifest=installed.MPS)
     for name, cores in (("a", "25"), ("b", "50")):
         cluster.api.create(part(name, "20Gi", cores=cores))
     pods = [wait_prepared(cluster, name) for name in ("a", "b")]
@@ -159,7 +186,7 @@ def test_claims_for_twenty_gib_share_a_gpu_and_one_that_does_not_fit_stays_pendi
 
 
 def test_an_agent_that_is_killed_while_a_daemon_starts_leaves_a_claim_that_can_be_prepared(cluster: RealNode) -> None:
-    first = start(cluster, shareable="gpu-3")
+    agent = start(cluster, shareable="gpu-3", manifest=installed.MPS)
     faults = agents.driver_root(cluster) / FAULTS
     faults.write_text('{"ready_after": -1}')
     cluster.api.create(part("a", "20Gi"))
@@ -167,10 +194,9 @@ def test_an_agent_that_is_killed_while_a_daemon_starts_leaves_a_claim_that_can_b
     wait_until("a daemon is started", lambda: daemon_pids(cluster, of="claim"))
     (stuck,) = daemon_pids(cluster, of="claim")
 
-    first.stop(signal.SIGKILL)
     faults.write_text("{}")
+    agent.kill()
     cluster.machine.run(["kill", "-9", str(stuck)])
-    start(cluster, shareable="gpu-3", name="again")
 
     cluster.pods.wait("a", timeout=150)
     (pid,) = daemon_pids(cluster, of="claim")

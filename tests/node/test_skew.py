@@ -13,7 +13,7 @@ from tests.node.rig import binaries
 from tests.node.rig.node import RealNode
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import NUMA, attribute, devices, prepare_cluster, run, start
+from tests.node.test_claims import NUMA, attribute, devices, prepare_cluster, run, start_process
 
 pytestmark = pytest.mark.skew
 
@@ -32,7 +32,7 @@ def old_cluster(old_node: RealNode) -> Iterator[RealNode]:
 
 @pytest.fixture
 def old_agent(old_cluster: RealNode) -> Program:
-    return start(old_cluster)
+    return start_process(old_cluster)
 
 
 def test_it_is_the_old_release(old_node: RealNode) -> None:

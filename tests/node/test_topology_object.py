@@ -9,7 +9,7 @@ from tests.node import agent as agents
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import NotYet, RigError, wait_until
-from tests.node.test_claims import cluster, start
+from tests.node.test_claims import cluster, start_process
 from tests.node.test_labels import reported
 
 __all__ = ["cluster"]
@@ -98,7 +98,7 @@ def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_
     wait_until("the kind is served", lambda: found(node) == {}, timeout=20)
     reports = {"topology": True, "kubeletConfig": str(node.machine.folder / "etc" / "kubelet.yaml")}
     node.machine.run(["rm", "-rf", STATE])
-    agent = start(node, nodeReports=reports, state_dir=STATE)
+    agent = start_process(node, nodeReports=reports, state_dir=STATE)
     agents.offered(node, 8)
 
     full = ("4", "4", "4")
@@ -124,6 +124,6 @@ def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_
     theirs = {key: made[key] for key in ("apiVersion", "kind", "zones", "attributes")}
     body = theirs | {"metadata": {"name": node.name}}
     node.api.request("PATCH", path, body, content_type="application/apply-patch+yaml")
-    start(node, nodeReports=reports, name="second", state_dir=STATE)
+    start_process(node, nodeReports=reports, name="second", state_dir=STATE)
     wait_until("it stands back", lambda: "nfd-topology-updater" in reported(node, "topology"), timeout=20)
     assert found(node)["zones"] == made["zones"]

@@ -22,6 +22,7 @@ Object = dict[str, Any]
 
 DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 MERGE_PATCH = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 
 class ApiError(RigError):
@@ -63,12 +64,21 @@ class Api:
 
     def create(self, manifest: Object) -> Object:
         """Make an object from its manifest, in the manifest's own version; returns it as it was stored."""
-        version = manifest["apiVersion"]
-        kind = replace(self.kind(manifest["kind"]), prefix=f"/apis/{version}" if "/" in version else f"/api/{version}")
-        path = kind.path(manifest["metadata"].get("namespace", "default"))
-        made: Object = self.request("POST", path, manifest)
+        made: Object = self.request("POST", self._path(manifest), manifest)
         self.created.append(made)
         return made
+
+    def apply(self, manifest: Object) -> Object:
+        """Make an object, or what is there of it, as its manifest says; returns it as it was stored."""
+        path = f"{self._path(manifest, manifest['metadata']['name'])}?fieldManager=rig&force=true"
+        made: Object = self.request("PATCH", path, manifest, content_type=APPLY)
+        self.created.append(made)
+        return made
+
+    def _path(self, manifest: Object, name: str = "") -> str:
+        version = manifest["apiVersion"]
+        kind = replace(self.kind(manifest["kind"]), prefix=f"/apis/{version}" if "/" in version else f"/api/{version}")
+        return kind.path(manifest["metadata"].get("namespace", "default"), name)
 
     def get(self, kind: str, name: str, namespace: str = "default") -> Object:
         found: Object = self.request("GET", self.kind(kind).path(namespace, name))

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,20 +72,22 @@ class Module:
         partial.rename(path)
 
 
-def _kubernetes(folder: str) -> Module:
+NODE = ("kube-scheduler", "kubelet", "kube-controller-manager", "kube-apiserver")
+
+
+def _kubernetes(folder: str, programs: Sequence[str] = NODE) -> Module:
     return Module(
         folder=folder,
         project="k8s.io/kubernetes",
-        programs={
-            name: f"k8s.io/kubernetes/cmd/{name}"
-            for name in ("kube-scheduler", "kubelet", "kube-controller-manager", "kube-apiserver")
-        },
+        programs={name: f"k8s.io/kubernetes/cmd/{name}" for name in programs},
         version_flags=f"-X {KUBE_VERSION}.gitVersion={{version}} -X {KUBE_VERSION}.gitMajor={{major}} "
         f"-X {KUBE_VERSION}.gitMinor={{minor}} -X {KUBE_VERSION}.gitTreeState=clean",
     )
 
 
 KUBERNETES = _kubernetes("kubernetes")
+# Not part of a node: what an operator has in hand.
+KUBECTL = _kubernetes("kubernetes", ["kubectl"])
 # The oldest that the agent serves claims on; built by its own tests only.
 KUBERNETES_1_34 = _kubernetes("kubernetes-1.34")
 ETCD = Module(folder="etcd", project="go.etcd.io/etcd/server/v3", programs={"etcd": "go.etcd.io/etcd/server/v3"})

@@ -1,4 +1,4 @@
-"""OCI images of one layer, made from a folder, and the two that every node of the rig has.
+"""OCI images of one layer, made from a folder, and those that every node of the rig has.
 
 No image can be pulled in a test: pods name these and say ``imagePullPolicy: Never``. The node imports the archives.
 """
@@ -16,6 +16,8 @@ from typing import Any
 from tests.node.rig.command import run
 
 BUSYBOX = "rig.local/busybox:1"
+PUBLIC_BUSYBOX = "docker.io/library/busybox:1.37"
+"""What the examples name: there is no way to the registry that has it, so the machine's own goes by that name too."""
 PAUSE = "rig.local/pause:1"
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 MEDIA_TYPE = "application/vnd.oci.image"

@@ -20,7 +20,7 @@ import http
 import signal
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +36,7 @@ from tests.node.rig.program import Program
 from tests.node.rig.waiting import NotYet, RigError, TimedOut, wait_until
 
 HOSTNAME = "rig-node"
-IMAGES = {image.BUSYBOX: ["sh"], image.PAUSE: ["sleep", "1000000"]}
+IMAGES = {image.BUSYBOX: ["sh"], image.PUBLIC_BUSYBOX: ["sh"], image.PAUSE: ["sleep", "1000000"]}
 COMPONENTS = {"containerd", "etcd", "api-server", "controllers", "scheduler", "kubelet"}
 SERVER_NAMES = ("DNS:kubernetes", "DNS:kubernetes.default", "DNS:kubernetes.default.svc", "IP:127.0.0.1")
 
@@ -151,17 +151,23 @@ class RealNode:
         """
         if not self.machine.programs["kubelet"].running:
             self.start_kubelet()
-        for made in reversed(self.api.created):
-            with _unless_gone():
-                self.api.delete(made["kind"], made["metadata"]["name"], made["metadata"].get("namespace", ""))
+        # A pod with a claim ends only when its driver has unprepared it: programs and DaemonSets are there until then.
+        daemons = [made for made in self.api.created if made["kind"] == "DaemonSet"]
+        self._delete([made for made in self.api.created if made not in daemons])
+        wait_until("all pods but daemons are gone", lambda: all(map(_of_daemon, self.api.list("Pod"))), timeout=45)
+        self._delete(daemons)
         self.api.created.clear()
-        # Programs run until then: a pod with a claim ends only when its driver has unprepared it.
         wait_until("all pods are gone", lambda: not self.api.list("Pod"), timeout=45)
         for name in set(self.machine.programs) - COMPONENTS:
             self.machine.programs.pop(name).stop(signal.SIGKILL)
         for file in [*self.cdi_folder.iterdir(), *self.machine.devices]:
             file.unlink()
         self.machine.devices.clear()
+
+    def _delete(self, made: Sequence[Object]) -> None:
+        for one in reversed(made):
+            with _unless_gone():
+                self.api.delete(one["kind"], one["metadata"]["name"], one["metadata"].get("namespace", ""))
 
     def create(self, manifests: str) -> list[Object]:
         """Make the objects of a YAML text, in its order."""
@@ -244,6 +250,10 @@ class RealNode:
             wait_until(what, met, timeout=timeout)
         except TimedOut as error:
             raise RigError(f"{error}\n{program.tail()}") from error
+
+
+def _of_daemon(pod: Object) -> bool:
+    return any(owner["kind"] == "DaemonSet" for owner in pod["metadata"].get("ownerReferences", []))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,44 @@
+"""The shipped examples as they are written; `tests/node/test_examples.py` holds them to it on a real node."""
+
+import re
+from dataclasses import fields
+
+import pytest
+import yaml
+
+from node_agent.config.resolve import check
+from tests.node import examples
+from tests.node.rig.kustomized import DEPLOY
+
+
+@pytest.mark.parametrize("name", examples.names())
+def test_an_example_says_of_each_pod_what_becomes_of_it(name: str) -> None:
+    example = examples.example(name)
+    named = {pod["metadata"]["name"] for pod in examples.pods(example)}
+    assert {who.partition("/")[0] for who in example.expected} == named
+    nothing = examples.Outcome()
+    assert all(outcome != nothing for outcome in example.expected.values())
+
+
+@pytest.mark.parametrize("name", examples.names())
+def test_the_configuration_in_an_example_is_one_that_the_agent_takes(name: str) -> None:
+    assert check(yaml.safe_dump(examples.example(name).settings), name) == []
+
+
+@pytest.mark.parametrize("name", examples.names())
+def test_what_an_example_asks_of_others_is_named_among_its_own(name: str) -> None:
+    """A container that is compared with another that nobody looks at would be compared with nothing."""
+    expected = examples.example(name).expected
+    others = [one for outcome in expected.values() for one in (outcome.same_as, outcome.apart_from) if one]
+    assert set(others) <= set(expected)
+
+
+def test_an_example_with_a_fact_that_nobody_checks_is_refused() -> None:
+    with pytest.raises(TypeError, match="gpu_count"):
+        examples.outcome({"gpu-count": 2})
+    assert "gpus" in {one.name for one in fields(examples.Outcome)}
+
+
+def test_the_page_of_examples_has_all_of_them() -> None:
+    page = (DEPLOY.parent / "docs" / "user" / "examples.md").read_text()
+    assert sorted(re.findall(r"^\| `([a-z-]+)\.yaml`", page, flags=re.M)) == examples.names()
