@@ -28,8 +28,8 @@ NUMA = "resource.kubernetes.io/numaNode"
 
 
 def shipped(*files: str) -> list[Object]:
-    """The objects of the shipped manifests, in the namespace that kustomize would put them in."""
-    found = [one for file in files for one in yaml.safe_load_all((DEPLOY / file).read_text())]
+    """The objects of the shipped manifests of all modes, in the namespace that kustomize would put them in."""
+    found = [one for file in files for path in DEPLOY.rglob(file) for one in yaml.safe_load_all(path.read_text())]
     for one in found:
         if one["kind"] == "ServiceAccount":
             one["metadata"]["namespace"] = NAMESPACE

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from tests.node import agent as agents
+from tests.node.rig import manifests
 from tests.node.rig.api import Object
 from tests.node.rig.image import BUSYBOX
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import NotYet, wait_until
-from tests.node.test_claims import NAMESPACE, cluster, devices, shipped
+from tests.node.test_claims import NAMESPACE, cluster, devices
 from tests.node.test_rolling_update import await_nothing_held, forget_holders, stored
 
 __all__ = ["cluster"]
@@ -26,8 +27,7 @@ LABEL = "nvidia.com/gpu.present"
 
 def manifest() -> Object:
     """The shipped one, with the node's own file system in the place of the image."""
-    (found,) = shipped("daemonset.yaml")
-    found["metadata"]["namespace"] = NAMESPACE
+    found = manifests.only(manifests.built(), "DaemonSet")
     spec = found["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     container |= {

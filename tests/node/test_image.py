@@ -13,12 +13,12 @@ import yaml
 
 from node_agent.allocation.checkpoint import decode
 from tests.node import agent as agents
-from tests.node.rig import agent_image
+from tests.node.rig import agent_image, manifests
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DEPLOY, NAMESPACE, cluster, devices, run, shipped
-from tests.node.test_daemonset import LABEL, available, gpu_node
+from tests.node.test_claims import NAMESPACE, cluster, devices, run
+from tests.node.test_daemonset import available, gpu_node
 from tests.node.test_sharing_mps import FOUR, daemon_pids, mps_pod, records, runs, shared_memory
 
 __all__ = ["cluster", "gpu_node"]
@@ -26,8 +26,6 @@ __all__ = ["cluster", "gpu_node"]
 pytestmark = pytest.mark.node
 
 LARGEST = 250 * 1024 * 1024
-STRATEGIC = "application/strategic-merge-patch+json"
-DAEMONSETS = f"/apis/apps/v1/namespaces/{NAMESPACE}/daemonsets"
 UNWANTED = ("usr/bin/gcc", "usr/bin/cc", "usr/bin/pip", "opt/node-agent/bin/pip", "usr/bin/git")
 LEFT_OVERS = ("var/lib/apt/lists/", "var/cache/apt/archives/", "root/.cache/", "tmp/")
 
@@ -78,14 +76,12 @@ def test_the_image_is_small_and_has_no_compiler_installer_or_cache_in_it(archive
     assert size < LARGEST
 
 
-def simulated(*arguments: str) -> Object:
+def simulated(*arguments: str, folder: Path = manifests.MANIFESTS) -> Object:
     """The shipped DaemonSet over a simulated node, whose files and driver are below the host's /tmp."""
-    (manifest,) = shipped("daemonset.yaml")
-    manifest["metadata"]["namespace"] = NAMESPACE
+    manifest = manifests.only(manifests.built(folder), "DaemonSet")
     spec = manifest["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     container["args"] += ["--simulate=h200-8", *arguments]
-    container["env"] = [one for one in container["env"] if one["name"] != "CONTAINER_DRIVER_ROOT"]
     # The rig has the node's own folders there, with what the agent mounts in them.
     container["volumeMounts"].append({"name": "simulated", "mountPath": "/tmp", "mountPropagation": "HostToContainer"})
     spec["volumes"].append({"name": "simulated", "hostPath": {"path": "/tmp"}})
@@ -115,10 +111,6 @@ def test_the_shipped_daemonset_serves_limits_and_claims_from_the_image(imported:
     imported.pods.wait_gone("claiming")
 
 
-def mark(node: RealNode, value: str | None) -> None:
-    node.api.patch("Node", node.name, {"metadata": {"labels": {LABEL: value}}}, "")
-
-
 def holders_known(node: RealNode) -> bool:
     """Whether the agent has heard of all claims of the node, without which nobody new gets a device."""
     ledger = node.machine.path("/var/lib/gpu-node-agent/ledger.json")
@@ -128,13 +120,8 @@ def holders_known(node: RealNode) -> bool:
 def test_daemons_of_mps_and_their_clients_outlive_the_agents_pod(imported: RealNode) -> None:
     config = imported.machine.folder / "mps.yaml"
     config.write_text(yaml.safe_dump({"version": "v1", **FOUR}))
-    mark(imported, None)
-    imported.api.create(simulated(f"--config={config}"))
-    overlay = yaml.safe_load((DEPLOY.parent / "overlays/mps/daemonset.yaml").read_text())
-    # As kustomize does it, by the server's own hand.
-    imported.api.request("PATCH", f"{DAEMONSETS}/gpu-node-agent", overlay, content_type=STRATEGIC)
-    mark(imported, "true")
-    first = wait_until("the agent is there", lambda: available(imported, 2), timeout=90)
+    imported.api.create(simulated(f"--config={config}", folder=manifests.MANIFESTS / "overlays" / "mps"))
+    first = wait_until("the agent is there", lambda: available(imported, 1), timeout=90)
     agents.offered(imported, 32)
     wait_until("all holders are known", lambda: holders_known(imported))
     pod = imported.pods.run(mps_pod("stays"))
@@ -144,7 +131,7 @@ def test_daemons_of_mps_and_their_clients_outlive_the_agents_pod(imported: RealN
     imported.api.delete("Pod", first, NAMESPACE)
     imported.pods.wait_gone(first, NAMESPACE, timeout=60)
     assert all(runs(imported, pid) for pid in pids)
-    assert wait_until("another agent is there", lambda: available(imported, 2), timeout=90) != first
+    assert wait_until("another agent is there", lambda: available(imported, 1), timeout=90) != first
     agents.offered(imported, 32)
     assert sorted(daemon_pids(imported)) == pids
     assert imported.pods.container_id(pod) == before

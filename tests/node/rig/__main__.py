@@ -23,7 +23,7 @@ def main() -> None:
 
 def build() -> None:
     packages.ensure()
-    for name, path in binaries.build_all().items():
+    for name, path in (binaries.build_all() | binaries.build(binaries.KUSTOMIZE, binaries.HELM)).items():
         print(f"{name}\t{path}")
 
 
