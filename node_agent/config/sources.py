@@ -1,7 +1,8 @@
 """Where configuration comes from, each source as a layer of plain values: command line, environment, file.
 
 The variables are those of NVIDIA's device plugin and GPU Feature Discovery, under their own names and in their own
-order, and ours for what the manifests decide; an empty one says nothing. Text that a variable cannot mean is left as it is, for ``check`` to refuse.
+order, and ours for what the manifests decide; an empty one says nothing. Text that a variable cannot mean is left as it
+is, for ``check`` to refuse.
 """
 
 import re

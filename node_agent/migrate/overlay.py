@@ -39,7 +39,7 @@ def kustomization(migration: Migration, deploy: str) -> Mapping[str, Any]:
 
 
 def _components(migration: Migration) -> Iterator[str]:
-    """What is needed beyond the usual modes. Without a runtime class nobody knows who would let the agent at the GPUs."""
+    """What is needed beyond the usual modes; without a runtime class nobody else would let the agent at the GPUs."""
     wanted = {
         "configs": True,
         "mig": migration.mig,
