@@ -28,21 +28,22 @@ MODES: Mapping[str, str] = {
 _MOUNT = re.compile(r"- \{name: ([\w-]+), mountPath: .*\}(?: # (.*))?$")
 _HEAD = """# What the agent may do
 
-Generated from [deploy/daemonset](../../deploy/daemonset/kustomization.yaml) by `python -m tools.documents --write`, which has the
-reason beside each line. A mode that is off has none of its rights, and the agent is told so by a variable.
-[install.md](install.md#which-rights) says how modes are chosen.
+Generated from [deploy/daemonset](../../deploy/daemonset/kustomization.yaml) by `python -m tools.documents --write`,
+which has the reason beside each line. A mode that is off has none of its rights, and the agent is told so by a
+variable. [install.md](install.md#which-rights) says how modes are chosen.
 
-The policy of [policy.yaml](../../deploy/daemonset/base/policy.yaml) narrows what the rights say: by its token the agent is bound to its node, and
-may write no other node's slices, labels, conditions or objects, whatever its role allows. Of its own Node it may change
-status and labels of `nvidia.com`.
+The [policy](../../deploy/daemonset/base/policy.yaml) narrows what the rights say: by its token the agent is bound to
+its node, and may write no other node's slices, labels, conditions or objects, whatever its role allows. Of its own
+Node it may change status and labels of `nvidia.com`.
 """
 _LIMITS = """
 ## What that does not keep out
 
-Who takes over an agent's process is root on host folders that matter: it can read the host's files through the driver's root
-(a driver in a container has a smaller one), announce devices to the kubelet, write CDI specs, which name what runtimes
-put into containers, and connect to sockets below the folders that it sees. So keep the image to yourselves, and the
-namespace to administrators. It cannot become other nodes' agent: what it writes at the API server stays its own node's.
+Who takes over an agent's process is root on host folders that matter: it can read the host's files through the
+driver's root (a driver in a container has a smaller one), connect to the sockets that lie there, announce devices to
+the kubelet, and write CDI specs, which say what runtimes put into containers. So keep the image to yourselves, and the
+namespace to administrators. It cannot become the agent of other nodes: what it writes at the API server stays its own
+node's.
 """
 
 
