@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tools import diagram, errors_page, objects_pages, pages, settings_page
+from tools import diagram, errors_page, objects_pages, pages, rights_page, settings_page
 
 ROOT = Path(__file__).resolve().parent.parent
 USER, DEVELOPERS = ROOT / "docs" / "user", ROOT / "docs" / "dev"
@@ -59,6 +59,7 @@ GENERATED = {
     USER / "settings.md": settings_page.page,
     USER / "attributes.md": objects_pages.attributes_page,
     USER / "objects.md": objects_pages.objects_page,
+    USER / "rights.md": rights_page.page,
     USER / "errors.md": errors_page.page,
     DEVELOPERS / "grant.svg": diagram.grant,
     USER / "configuration.schema.json": pages.config_schema,

@@ -117,6 +117,9 @@ async def layout_services(settings: Settings, node: NodeLayouts, *, followed: bo
             group.create_task(node.room.run(), name="room")
 
     services: dict[str, Run] = {"layout orders": node.orders.run, "layouts": keep}
+    if settings.mig_layouts == "never":
+        yield services
+        return
     try:
         access = access_of(settings)
     except KubeAccessError as error:

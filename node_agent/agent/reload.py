@@ -49,6 +49,7 @@ AFTER_RESTART: Mapping[str, str] = {
     "node_topology": "agent.nodeReports.topology",
     "kubelet_config": "agent.nodeReports.kubeletConfig",
     "labels": "agent.labels",
+    "mig_layouts": "agent.mig.layouts",
     "operator_validations": "agent.gpuOperator.validations",
     "operator_wait_for": "agent.gpuOperator.waitFor",
     "mps_root": "flags.mpsRoot",

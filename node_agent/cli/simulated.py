@@ -27,6 +27,9 @@ class Simulation:
             "agent.paths.procRoot": str(self.tree / "proc"),
             "agent.paths.devRoot": str(self.tree),
             "flags.nvidiaDriverRoot": str(self.tree),
+            # It is at one place for the agent and for the host, whatever the pod's variables say of real ones.
+            "flags.nvidiaDevRoot": "",
+            "flags.plugin.containerDriverRoot": "",
         }
 
     def controlled(self, socket: Path) -> ControlServer:

@@ -1,7 +1,8 @@
 """Where configuration comes from, each source as a layer of plain values: command line, environment, file.
 
 The variables are those of NVIDIA's device plugin and GPU Feature Discovery, under their own names and in their own
-order; an empty one says nothing. Text that a variable cannot mean is left as it is, for ``check`` to refuse.
+order, and ours for what the manifests decide; an empty one says nothing. Text that a variable cannot mean is left as it
+is, for ``check`` to refuse.
 """
 
 import re
@@ -85,6 +86,14 @@ VARIABLES: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "agent.nodeName": (str, ("NODE_NAME",)),
     "agent.podName": (str, ("POD_NAME",)),
     "agent.kubeconfig": (str, ("KUBECONFIG",)),
+    # What has to agree with the pod's mounts and rights, so that the manifests say both in one place.
+    "agent.frontDoors.dra": (_flag, ("AGENT_DRA",)),
+    "agent.frontDoors.devicePlugin": (_flag, ("AGENT_DEVICE_PLUGIN",)),
+    "agent.labels.writer": (str, ("AGENT_LABELS_WRITER",)),
+    "agent.mig.layouts": (str, ("AGENT_MIG_LAYOUTS",)),
+    "agent.nodeReports.topology": (_flag, ("AGENT_TOPOLOGY",)),
+    "agent.paths.devRoot": (str, ("AGENT_DEV_ROOT",)),
+    "agent.paths.procRoot": (str, ("AGENT_PROC_ROOT",)),
     "agent.health.ignoredXids": (_disabled_checks, ("DP_DISABLE_HEALTHCHECKS",)),
     "agent.health.enabledXids": (_enabled_checks, ("DP_ENABLE_HEALTHCHECKS",)),
 }

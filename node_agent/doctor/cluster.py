@@ -35,7 +35,7 @@ class Right:
 def rights_of(settings: Settings) -> Iterator[Right]:
     """The rights that these settings need."""
     if settings.dra is not False:
-        verbs = ("get", "list", "watch", "create", "update", "delete")
+        verbs = ("list", "watch", "create", "update", "delete")
         yield Right(resource="resourceslices", verbs=verbs, needed_for="publishing devices", group=RESOURCE_GROUP)
         yield Right(
             resource="resourceclaims",
@@ -135,7 +135,7 @@ async def _rights(client: KubeClient, settings: Settings) -> tuple[Finding, ...]
     return or_ok(missing, "cluster.rights", f"all {len(wanted)} rights that are needed are there")
 
 
-_APPLY = "apply the ClusterRole and its binding of deploy/daemonset/rbac.yaml"
+_APPLY = "apply the manifests of the mode, deploy/daemonset, or switch it off"
 
 
 def _named(right: Right) -> str:

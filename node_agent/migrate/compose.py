@@ -40,6 +40,7 @@ class Migration:
     layouts: str | None
     template: Mapping[str, Any]
     mps: bool
+    mig: bool
     monitoring: bool
     findings: tuple[Finding, ...]
 
@@ -113,6 +114,7 @@ def compose(pieces: Iterable[Piece]) -> Migration:
         layouts=found.layouts,
         template=found.template,
         mps=any(_wants_mps(tree) for tree in trees.values()),
+        mig=found.layouts is not None or any(_wants_mig(tree) for tree in trees.values()),
         monitoring=found.monitoring,
         findings=tuple([*found.findings, *(one for name, tree in trees.items() for one in _notices(name, tree))]),
     )
@@ -168,6 +170,13 @@ def _require_layouts(text: str) -> None:
 def _wants_mps(tree: Tree) -> bool:
     file = msgspec.convert(tree, File)
     return file.sharing.mps is not None or any(rule.strategy == "mps" for rule in file.agent.sharing.rules)
+
+
+def _wants_mig(tree: Tree) -> bool:
+    """Whether GPUs may have to be cut. One whose layouts are nobody's to change only has its MIG devices offered."""
+    file = msgspec.convert(tree, File)
+    by_layouts = file.flags.mig_strategy != "none" and file.agent.mig.layouts != "never"
+    return by_layouts or bool(file.agent.mig.on_demand)
 
 
 def _notices(name: str, tree: Tree) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
 """A migration as an overlay for kustomize: the shipped DaemonSet with the configurations mounted, file by file."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -30,12 +30,24 @@ def kustomization(migration: Migration, deploy: str) -> Mapping[str, Any]:
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         "namespace": _NAMESPACE,
-        "resources": [f"{deploy}/{'overlays/mps' if migration.mps else 'daemonset'}"],
-        **({"components": [f"{deploy}/monitoring"]} if migration.monitoring else {}),
+        "resources": [f"{deploy}/daemonset"],
+        "components": [f"{deploy}/daemonset/components/{name}" for name in _components(migration)],
         "configMapGenerator": maps,
         "generatorOptions": {"disableNameSuffixHash": True},
         "patches": [{"path": "daemonset.yaml"}],
     }
+
+
+def _components(migration: Migration) -> Iterator[str]:
+    """What is needed beyond the usual modes; without a runtime class nobody else would let the agent at the GPUs."""
+    wanted = {
+        "configs": True,
+        "mig": migration.mig,
+        "mps": migration.mps,
+        "privileged": not migration.mps and "spec.runtimeClassName" not in migration.template,
+        "metrics": migration.monitoring,
+    }
+    return (name for name, is_wanted in wanted.items() if is_wanted)
 
 
 def daemonset(migration: Migration) -> Mapping[str, Any]:

@@ -11,17 +11,16 @@ from node_agent.migrate.keys import Fate, Finding, Layouts, Monitoring, Named, P
 
 USUAL_MPS_ROOT, OPERATOR_DRIVER = "/run/nvidia/mps", "/run/nvidia/driver"
 
-_NO_RUNTIME = "the agent's pod needs no container runtime of NVIDIA's"
 _MANIFEST = "the DaemonSet has it"
 # Of a container that is not ours: what these variables were for is there anyway, or cannot be had.
 _THEIR_VARIABLES: Mapping[str, tuple[Fate, str]] = {
-    "NVIDIA_VISIBLE_DEVICES": ("not needed", _NO_RUNTIME),
-    "NVIDIA_DRIVER_CAPABILITIES": ("not needed", _NO_RUNTIME),
+    "NVIDIA_VISIBLE_DEVICES": ("not needed", _MANIFEST),
+    "NVIDIA_DRIVER_CAPABILITIES": ("not needed", _MANIFEST),
     "DCGM_EXPORTER_KUBERNETES": ("not needed", "series always name the pod that has the device"),
     "DCGM_EXPORTER_INTERVAL": ("not needed", "figures are read while somebody scrapes"),
     "DCGM_EXPORTER_COLLECTORS": ("to decide", "a list of metrics of your own: give its ConfigMap as a file, too"),
     "WITH_REBOOT": ("no equal", "the agent never reboots a node; nvidia.com/mig.config.state says what it waits for"),
-    "MPS_ROOT": ("not needed", f"the MPS overlay has {USUAL_MPS_ROOT}"),
+    "MPS_ROOT": ("not needed", f"the component mps has {USUAL_MPS_ROOT}"),
     **dict.fromkeys(("NODE_NAME", "POD_NAME", "KUBECONFIG"), ("not needed", _MANIFEST)),
     **dict.fromkeys(("DRIVER_ROOT_CTR_PATH", "CONTAINER_DRIVER_ROOT"), ("not needed", _MANIFEST)),
     **{name: ("no equal", why) for name, why in UNSERVED_VARIABLES.items()},
@@ -100,7 +99,7 @@ def operator_driver(path: str, value: Any) -> Iterator[Piece]:
     yield Setting(path="agent.gpuOperator.waitFor", value=["driver"])
     yield from driver_root(path, OPERATOR_DRIVER)
     why = (
-        f"compare NVIDIA_DEV_ROOT in {validations}/driver-ready: where it is set and another, it is flags.nvidiaDevRoot"
+        f"compare NVIDIA_DEV_ROOT in {validations}/driver-ready: where it is set and not /, give it to the agent's pod"
     )
     yield Finding(path=path, fate="to decide", why=why)
     mount = {"name": "validations", "mountPath": validations, "readOnly": True}
@@ -117,7 +116,9 @@ def install_folder(path: str, value: Any) -> Iterator[Piece]:
 
 def mps_root(path: str, value: Any) -> Iterator[Piece]:
     if value != USUAL_MPS_ROOT:
-        why = f"the MPS overlay has {USUAL_MPS_ROOT} in a variable, a mount and a volume: change all three, or leave it"
+        why = (
+            f"the component mps has {USUAL_MPS_ROOT} in a variable, a mount and a volume: change all three, or leave it"
+        )
         yield Finding(path=path, fate="to decide", why=why)
 
 

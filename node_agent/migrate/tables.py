@@ -17,7 +17,7 @@ _DOMAINS = "the agent serves no ComputeDomains: leave NVIDIA's driver to them, w
 _SERVED = "served without a gate"
 _DRIVER = "driver, toolkit and what belongs to them stay the operator's"
 _KUBELET = "where the kubelet's folder is: agent.paths.kubeletDir, and the DaemonSet's mounts"
-_MONITOR = "the PodMonitor of deploy/monitoring has its own"
+_MONITOR = "the PodMonitor of the component metrics has its own"
 _VM = "GPUs for virtual machines stay the operator's"
 _CONFIG_MAP = "a ConfigMap whose data are not here: give it as a file, too (kubectl get configmap NAME -o yaml)"
 _SWITCH = "switch it off where the agent is: migration.md has the order"
@@ -134,8 +134,8 @@ DEVICE_PLUGIN = _chart(
     _lacking(_GDS, "gdsEnabled"),
     _lacking(_MOFED, "mofedEnabled"),
     _lacking("the agent makes CDI specs of its own", "cdi.featureFlags"),
-    _open("the MPS overlay has its place", "mps.root", read=readers.mps_root),
-    _needless("the MPS overlay has it", "mps.enableHostPID"),
+    _open("the component mps has its place", "mps.root", read=readers.mps_root),
+    _needless("the component mps has it", "mps.enableHostPID"),
     _needless("the agent is in no host's network", *_below("", "mps.enableHostNetwork gfd.enableHostNetwork")),
     _needless("the agent is in no host's network", "devicePlugin.enableHostNetwork"),
     _becomes(
@@ -147,7 +147,7 @@ DEVICE_PLUGIN = _chart(
     _needless("labels are written when something changes", "gfd.sleepInterval"),
     _needless(_OWN, *_below("gfd.", "nameOverride namespaceOverride securityContext")),
     _staying("Node Feature Discovery stays, where others need it", "nfd"),
-    _needless("CDI needs no runtime class", "runtimeClassName"),
+    _laid("runtimeClassName", "spec.runtimeClassName"),
     _installed("componentSelectorLabels"),
     _scheduling(),
 )
@@ -163,7 +163,7 @@ GPU_OPERATOR = _chart(
         ),
         *_config_map("devicePlugin.config", "data"),
         *_needless("kustomize makes the ConfigMap", "devicePlugin.config.create"),
-        *_open("the MPS overlay has its place", "devicePlugin.mps.root", read=readers.mps_root),
+        *_open("the component mps has its place", "devicePlugin.mps.root", read=readers.mps_root),
     ),
     _operand("gfd", _becomes("gfd.enabled", "agent.labels.writer", readers.off("agent.labels.writer", "none"))),
     _operand(
@@ -181,7 +181,7 @@ GPU_OPERATOR = _chart(
         _becomes("dcgmExporter.config.data", "agent.metrics.names", readers.metrics),
         *_open(_CONFIG_MAP, "dcgmExporter.config.name"),
         *_needless("the agent needs no list of metrics", "dcgmExporter.config.create"),
-        _laid("dcgmExporter.serviceMonitor.enabled", "component deploy/monitoring", readers.monitoring),
+        _laid("dcgmExporter.serviceMonitor.enabled", "component metrics of deploy/daemonset", readers.monitoring),
         *_open(_MONITOR, *_below("dcgmExporter.serviceMonitor.", "interval honorLabels additionalLabels relabelings")),
         *_lacking("there is no Service: Prometheus finds the pods", "dcgmExporter.service"),
         *_lacking("series name pods and claims, and no job of another scheduler", "dcgmExporter.hpcJobMapping"),
@@ -206,7 +206,7 @@ DCGM_EXPORTER = _chart(
     "DCGM-exporter (chart dcgm-exporter)",
     _becomes("customMetrics", "agent.metrics.names", readers.metrics),
     _becomes("extraEnv", "the keys that these variables stand for", readers.variables),
-    _laid("serviceMonitor.enabled", "component deploy/monitoring", readers.monitoring),
+    _laid("serviceMonitor.enabled", "component metrics of deploy/daemonset", readers.monitoring),
     _open(_MONITOR, *_below("serviceMonitor.", "apiVersion interval honorLabels additionalLabels relabelings")),
     _open("the DaemonSet serves :9400", *_below("service.", "port address"), read=readers.address),
     _lacking(
@@ -225,7 +225,7 @@ DCGM_EXPORTER = _chart(
     _open(_KUBELET, "kubeletPath"),
     _lacking("bring your own", "networkPolicy"),
     _needless(_OWN, "rollingUpdate"),
-    _needless("CDI needs no runtime class", "runtimeClassName"),
+    _laid("runtimeClassName", "spec.runtimeClassName"),
     _laid("podLabels", "metadata.labels"),
     _installed(),
     _scheduling(),
@@ -242,7 +242,7 @@ DRA_DRIVER = _chart(
     _becomes("featureGates.DynamicMIG", "agent.mig.onDemand", readers.on("agent.mig.onDemand", ["*"])),
     _becomes("featureGates.DeviceMetadata", "agent.dra.metadata"),
     _needless(_SERVED, *_below("featureGates.", "TimeSlicingSettings NVMLDeviceHealthCheck ConsumableShares")),
-    _open("claims that ask for MPS need the MPS overlay: deploy/overlays/mps", "featureGates.MPSSupport"),
+    _open("claims that ask for MPS need the component mps of deploy/daemonset", "featureGates.MPSSupport"),
     _lacking("claims for virtual machines are not served", "featureGates.PassthroughSupport"),
     _lacking("numaNode is a number", "featureGates.DRAListTypeAttributes"),
     _lacking("partitions of the Fabric Manager are not served", "featureGates.FabricManagerPartitioning"),

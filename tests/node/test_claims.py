@@ -26,8 +26,8 @@ NUMA = "resource.kubernetes.io/numaNode"
 
 
 def prepare_cluster(node: RealNode) -> RealNode:
-    """Make namespace, rights, policy and classes as shipped."""
-    for one in rendered(installed.BASE):
+    """Make namespace, rights, policy and classes as shipped, for all modes."""
+    for one in rendered(installed.BASE, *installed.MODES):
         if one["kind"] != "DaemonSet":
             installed.lay(node, one)
     return node

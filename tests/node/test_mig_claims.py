@@ -8,6 +8,7 @@ import pytest
 
 from node_agent.dra.slices import PoolSettings, laid_out, pool_of
 from tests.fakes.nodes import inventory_of
+from tests.node import installed
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
@@ -30,7 +31,7 @@ def of_profile(profile: str) -> list[Object]:
 
 
 def test_a_mix_of_partitions_is_made_for_claims_and_the_whole_gpu_waits_for_their_end(cluster: RealNode) -> None:
-    agent = start(cluster, mig={"onDemand": ["gpu-0"]})
+    agent = start(cluster, manifest=installed.MIG, mig={"onDemand": ["gpu-0"]})
     published = devices(cluster)
     assert sum(attribute(one, "type") == "mig" for one in published.values()) == 25
 

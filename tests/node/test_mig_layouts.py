@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from tests.node import installed
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
@@ -55,7 +56,7 @@ def ended(node: RealNode, name: str) -> None:
 
 
 def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
-    start(cluster)
+    start(cluster, manifest=installed.MIG)
     cluster.api.create(claim("whole"))
     cluster.api.create(pod_with("whole", "whole"))
     cluster.pods.wait("whole", timeout=60)

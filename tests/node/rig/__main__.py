@@ -34,7 +34,9 @@ def main() -> None:
 
 def build() -> None:
     packages.ensure()
-    for name, path in (binaries.build_all() | binaries.build(binaries.KUBECTL)).items():
+    for name, path in (
+        binaries.build_all() | binaries.build(binaries.KUBECTL, binaries.KUSTOMIZE, binaries.HELM)
+    ).items():
         print(f"{name}\t{path}")
 
 

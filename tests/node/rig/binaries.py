@@ -47,6 +47,10 @@ class Module:
         command = ["go", "list", "-m", "-f", "{{.Dir}}", self.project]
         return Path(subprocess.check_output(command, cwd=MODULES / self.folder, text=True).strip())
 
+    @property
+    def is_built(self) -> bool:
+        return all((self.target / program).exists() for program in self.programs)
+
     def build(self) -> None:
         """Build what the cache lacks."""
         for program, package in self.programs.items():
@@ -102,6 +106,13 @@ NFD = Module(
     programs={name: f"{NFD_PROJECT}/cmd/{name}" for name in ("nfd-master", "nfd-worker", "nfd-topology-updater")},
     version_flags=f"-X {NFD_PROJECT}/pkg/version.version={{version}}",
 )
+# Not part of a node either: what puts the manifests together, in an operator's hand.
+HELM = Module(folder="helm", project="helm.sh/helm/v4", programs={"helm": "helm.sh/helm/v4/cmd/helm"})
+KUSTOMIZE = Module(
+    folder="kustomize",
+    project="sigs.k8s.io/kustomize/kustomize/v5",
+    programs={"kustomize": "sigs.k8s.io/kustomize/kustomize/v5"},
+)
 
 
 def build_all(kubernetes: Module = KUBERNETES) -> dict[str, Path]:
@@ -111,9 +122,11 @@ def build_all(kubernetes: Module = KUBERNETES) -> dict[str, Path]:
 
 def build(*modules: Module) -> dict[str, Path]:
     """Build what is missing of some modules, one process at a time; returns each program's path by its name."""
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        for module in modules:
-            module.build()
+    # Who lacks nothing waits for nobody: another process may be building something else for minutes.
+    if not all(module.is_built for module in modules):
+        CACHE.mkdir(parents=True, exist_ok=True)
+        with (CACHE / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for module in modules:
+                module.build()
     return {program: module.target / program for module in modules for program in module.programs}

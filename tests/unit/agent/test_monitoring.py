@@ -18,7 +18,7 @@ from tests.fakes.scraped import of_text, series
 from tests.unit.agent.conftest import Place
 from tests.unit.agent.test_metrics import RESOURCE, scrape, until
 
-FOLDER = Path(__file__).parents[3] / "deploy" / "monitoring"
+FOLDER = Path(__file__).parents[3] / "deploy" / "daemonset" / "components" / "metrics"
 
 # What Prometheus adds to each series.
 TARGET = {"instance", "job"}

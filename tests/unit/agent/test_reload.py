@@ -231,7 +231,6 @@ CHANGED: dict[str, Any] = {
     "mig_sweep": False,
     "metrics_names": "current",
     "metrics_per_share": True,
-    "mig_layouts": "never",
     "mig_config": "all-balanced",
     "mig_config_file": Path("/etc/mig.yaml"),
     "mig_when_in_use": "refuse",

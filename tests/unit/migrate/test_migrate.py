@@ -1,5 +1,6 @@
 """NVIDIA's values in; configurations that the agent loads, its DaemonSet and the list of the rest out."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from node_agent.migrate.compose import Migration, compose
 from node_agent.migrate.documents import pieces
 from node_agent.migrate.overlay import daemonset, files
 from tests.unit.migrate.samples import DCGM_EXPORTER, DEVICE_PLUGIN, DRA_DRIVER, GPU_OPERATOR, SAMPLES
+
+MANIFESTS = Path(__file__).parents[3] / "deploy" / "daemonset"
 
 
 def migrated(*texts: str, chart: str | None = None) -> Migration:
@@ -247,8 +250,24 @@ def test_the_overlay_has_every_configuration_and_stands_on_the_manifests_that_it
     found = files(migrated(GPU_OPERATOR), "../deploy")
     assert set(found) == {"kustomization.yaml", "daemonset.yaml", "configs/shared", "layouts/config.yaml"}
     kustomization = yaml.safe_load(found["kustomization.yaml"])
-    assert kustomization["resources"] == ["../deploy/overlays/mps"]
-    assert kustomization["components"] == ["../deploy/monitoring"]
+    assert kustomization["resources"] == ["../deploy/daemonset"]
+    parts = [name.removeprefix("../deploy/daemonset/components/") for name in kustomization["components"]]
+    assert parts == ["configs", "mig", "mps", "metrics"]
+    assert all((MANIFESTS / "components" / name / "kustomization.yaml").exists() for name in parts)
     named = [name for one in kustomization["configMapGenerator"] for name in one["files"]]
     assert {*named, "kustomization.yaml", "daemonset.yaml"} == set(found)
-    assert yaml.safe_load(files(migrated(DRA_DRIVER), "x")["kustomization.yaml"])["resources"] == ["x/daemonset"]
+    other = yaml.safe_load(files(migrated(DRA_DRIVER), "x")["kustomization.yaml"])["components"]
+    assert other == [f"x/daemonset/components/{name}" for name in ("configs", "mig", "privileged")]
+
+
+@pytest.mark.parametrize(
+    ("values", "components"),
+    [
+        ("{migStrategy: mixed, runtimeClassName: nvidia}", ["configs", "mig"]),
+        ("{migStrategy: none, runtimeClassName: nvidia}", ["configs"]),
+        ("{migStrategy: none, runtimeClassName: ''}", ["configs", "privileged"]),
+    ],
+)
+def test_the_overlay_asks_for_no_right_that_nothing_needs(values: str, components: list[str]) -> None:
+    found = yaml.safe_load(files(migrated(values, chart="nvidia-device-plugin"), ".")["kustomization.yaml"])
+    assert found["components"] == [f"./daemonset/components/{name}" for name in components]

@@ -31,7 +31,7 @@ from tests.fakes.wall_clock import WallClock
 
 # Longer than anything that the reporter waits for in these tests.
 QUIET = 0.3
-RBAC = Path(__file__).resolve().parents[3] / "deploy" / "daemonset" / "rbac.yaml"
+RBAC = Path(__file__).resolve().parents[3] / "deploy" / "daemonset" / "base" / "rbac.yaml"
 READY = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
 
 

@@ -15,7 +15,7 @@ PROJECT = Path(__file__).resolve().parents[3]
 @pytest.mark.parametrize(
     ("link", "word"),
     [
-        ("[rbac.yaml](../../deploy/daemonset/rbac.yaml)", "rbac.yaml (`deploy/daemonset/rbac.yaml`)"),
+        ("[rbac.yaml](../../deploy/daemonset/base/rbac.yaml)", "rbac.yaml (`deploy/daemonset/base/rbac.yaml`)"),
         ("[the agent](../README.md#install)", "the agent (`README.md`)"),
     ],
 )

@@ -24,7 +24,7 @@ def test_the_image_is_named_by_the_version_wherever_it_is_named() -> None:
         name: IMAGE.findall((ROOT / name).read_text())
         for name in tracked("*.md", "*.yaml", "*.py", "Makefile", "Dockerfile")
     }
-    assert set(named["deploy/daemonset/daemonset.yaml"]) == {__version__}
+    assert set(named["deploy/daemonset/base/daemonset.yaml"]) == {__version__}
     assert {name: found for name, found in named.items() if set(found) - {__version__}} == {}
 
 
