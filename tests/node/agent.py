@@ -104,7 +104,7 @@ def start_process(
     return agent
 
 
-def registered(agent: Agent, resource: str = GPU, times: int = 1, *, timeout: float = 45) -> None:
+def registered(agent: Agent, resource: str = GPU, times: int = 1, *, timeout: float = 120) -> None:
     """Await that the agent has registered a resource so often since its start."""
     wait_until(
         f"{resource} is registered", lambda: registrations(agent, resource) >= times, timeout=timeout, every=0.05
@@ -116,7 +116,7 @@ def registrations(agent: Agent, resource: str = GPU) -> int:
     return len(re.findall(rf" registered .*?resource={re.escape(resource)}\b", agent.text()))
 
 
-def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float = 60) -> None:
+def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float = 120) -> None:
     """Await that the node's status has so many allocatable.
 
     What pods of another configuration held that have just ended is given back half a minute later.

@@ -44,10 +44,17 @@ def node(real_node: "RealNode") -> "Iterator[RealNode]":
     real_node.clean()
 
 
+def _pods_of_agents(node: "RealNode") -> Iterator[tuple[str, str]]:
+    """The ends of the logs of agents that run as pods, those of pods that have just ended too."""
+    for log in sorted(node.machine.path("/var/log/pods").glob("gpu-node-agent_gpu-node-agent-*/agent/*.log")):
+        yield log.parent.parent.name, "\n".join(log.read_text(errors="replace").splitlines()[-60:])
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     node = item.config.stash.get(NODE, None)
     if report.failed and node is not None:
         report.sections += [(f"{name} on the node", tail) for name, tail in node.machine.tails().items()]
+        report.sections += [(f"{name} on the node", tail) for name, tail in _pods_of_agents(node)]
     return report
