@@ -15,7 +15,10 @@ from tests.node.rig.program import Ended
 from tests.node.rig.waiting import NotYet, wait_until
 
 NAMESPACE, NAME = "gpu-node-agent", "gpu-node-agent"
-BASE, MPS, SIMULATED = "daemonset", "overlays/mps", "daemonset/components/simulated"
+BASE, MIG, MPS = "daemonset", "daemonset/overlays/mig", "daemonset/overlays/mps"
+COMPONENTS = ("daemonset/components/configs", "daemonset/components/simulated")
+MODES = tuple(f"daemonset/components/{mode}" for mode in ("configs", "mig", "topology"))
+"""What the usual modes have no rights for."""
 MARK = "feature.node.kubernetes.io/pci-10de.present"
 """The label of nodes with GPUs, by Node Feature Discovery; the test's node keeps it."""
 CONFIG, FOLDER = "gpu-configs", "/configs"
@@ -76,7 +79,7 @@ def install(
     Where a test has to write the configurations itself, ``folder`` is where on the node, below /tmp.
     """
     agent_image.bring(node.machine)
-    objects = kustomized.rendered(manifest, SIMULATED, patches=[_choice_of(profile, folder)])
+    objects = kustomized.rendered(manifest, *COMPONENTS, patches=[_choice_of(profile, folder)])
     for one in sorted([*objects, _config_map(settings)], key=lambda one: one["kind"] == "DaemonSet"):
         lay(node, one)
     node.api.patch("Node", node.name, {"metadata": {"labels": {MARK: "true"}}}, "")

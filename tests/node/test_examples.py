@@ -16,9 +16,12 @@ from tests.node.test_claims import devices
 
 pytestmark = pytest.mark.node
 
-MPS = {"mps", "claim-mps", "shares"}
-"""They need rights that the base does not ask for."""
-CONFIGURED = [name for name in examples.names() if examples.example(name).settings or name in MPS]
+MANIFESTS = {
+    **dict.fromkeys(("mps", "claim-mps", "shares"), installed.MPS),
+    **dict.fromkeys(("mig", "claim-mig"), installed.MIG),
+}
+"""Of those that need rights for which the usual modes do not ask."""
+CONFIGURED = [name for name in examples.names() if examples.example(name).settings or name in MANIFESTS]
 PLAIN = [name for name in examples.names() if name not in CONFIGURED]
 
 
@@ -42,8 +45,7 @@ def test_an_example_comes_out_as_it_says(shared: RealNode, name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGURED)
 def test_an_example_with_a_configuration_comes_out_as_it_says(node: RealNode, name: str) -> None:
     shown = examples.example(name)
-    manifest = installed.MPS if name in MPS else installed.BASE
-    agents.start(node, shown.settings, manifest=manifest, offers={})
+    agents.start(node, shown.settings, manifest=MANIFESTS.get(name, installed.BASE), offers={})
     wait_until("the slices are there", lambda: devices(node))
     try:
         examples.shown(node, shown)

@@ -39,7 +39,7 @@ def test_from_the_readme_to_a_pod_with_gpus_by_copying_commands(node: RealNode) 
     finally:
         typed("kubectl delete --filename deploy/examples/limit.yaml --grace-period=1", environment)
         typed("kubectl label node --all nvidia.com/gpu.present-", environment)
-        typed("kubectl delete --kustomize deploy/overlays/simulated", environment)
+        typed("kubectl delete --kustomize deploy/daemonset/overlays/simulated", environment)
 
 
 def typed(command: str, environment: dict[str, str]) -> str:
