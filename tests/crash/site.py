@@ -45,7 +45,7 @@ from tests.fakes.dra_kubelet import DraKubelet, Instance
 from tests.faults.claims import Cluster
 from tests.faults.conftest import Place
 
-PATIENCE = 30.0
+PATIENCE = 90.0
 """Seconds after which it is given up that something comes to be so; a machine may be busy."""
 
 profile_named = cache(load_profile)
