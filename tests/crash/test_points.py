@@ -1,4 +1,4 @@
-"""The short form of ``make crash``: every operation, killed in its midst; and walks whose seeds are kept."""
+"""The short form of ``make crash``: half of the operations, killed in their midst; and walks whose seeds are kept."""
 
 from collections.abc import AsyncIterator, Iterator
 
@@ -9,6 +9,16 @@ from tests.crash.operations import OPERATIONS, PAIRS
 from tests.crash.points import at_rest, kill_in, kill_in_start, wander
 from tests.crash.site import Site
 
+# The others are in the long form; these have the most steps of each kind.
+SHORT = (
+    "unprepare",
+    "allocate",
+    "cut for a claim",
+    "remove the piece of a claim",
+    "start MPS for a claim",
+    "reload to MPS shares",
+    "end a layout",
+)
 # Walks that have found something stay here.
 SEEDS = (1,)
 
@@ -31,7 +41,7 @@ def middle(number: int, count: int) -> bool:
 
 
 async def test_a_killed_agent_leaves_nothing_double_nothing_forgotten_and_nothing_behind(here: Site) -> None:
-    for operation in OPERATIONS:
+    for operation in (one for one in OPERATIONS if one.name in SHORT):
         report = await kill_in(operation, here, middle)
         assert report.killed, f"{operation.name} was not killed at {report.crossed}"
 
