@@ -15,7 +15,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-gpu soak fuzz check docs format bench bench-cluster release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-fabric test-gpu soak crash fuzz check docs format bench bench-cluster release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,8 +48,14 @@ rig: $(READY) ## a real one-node Kubernetes in the background, with the agent's 
 rig-down: $(READY) ## end it
 	@$(BIN)/python -m tests.node.rig stop
 
+test-fabric: $(READY) ## a ComputeDomain over two nodes, its daemons in network namespaces (root)
+	$(BIN)/python -m pytest -m node tests/unit/computedomain/test_two_nodes.py $(ARGS)
+
 test-gpu: $(READY) ## the tests on real GPUs (NVIDIA driver)
 	$(BIN)/python -m pytest -m gpu tests $(ARGS)
+
+crash: $(READY) ## the agent killed at every boundary that it crosses, and random histories (ARGS="prepare start" for these)
+	$(BIN)/python -m tests.crash $(ARGS)
 
 check: $(READY) ## format, lint, types, layers, documents
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""Puts the driver for ComputeDomains together, for ``build``; all of it goes with this file and its package."""
+"""Puts the driver for ComputeDomains together, for ``build``."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -5,5 +5,5 @@ NVIDIA's controller makes the objects: for each domain two templates of claims a
 daemon's own claim gives it its settings. ``claims`` does that, ``domains`` speaks with the API server, ``record`` keeps
 what was given out, ``edits`` says what containers get, and ``pool`` what is published.
 
-Nothing below knows of this package; it goes with its folder and ``agent/compute_domains.py``.
+Nothing below knows of this package; above it do ``agent/compute_domains.py``, and the doctor its driver's name.
 """

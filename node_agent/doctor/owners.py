@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from node_agent.computedomain.names import DRIVER as DOMAINS
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, warning
 from node_agent.doctor.place import Place, answers
 from node_agent.dra.names import DRIVER
@@ -12,7 +13,7 @@ from node_agent.kube.resources import Object
 FEATURES = Path("etc/kubernetes/node-feature-discovery/features.d/gfd")
 # The names of the sockets of NVIDIA's device plugin: of whole GPUs, and of MIG devices under the mixed strategy.
 _DEVICE_PLUGIN = re.compile(r"nvidia-(gpu|mig-.*)\.sock")
-_OURS = re.compile(rf"{re.escape(DRIVER)}-[0-9a-f]{{8}}-reg\.sock")
+_OURS = re.compile(r".*-[0-9a-f]{8}-reg\.sock")
 MANAGER = "gpu-node-agent"
 
 
@@ -32,21 +33,19 @@ _STOP_PLUGIN = "remove nvidia-device-plugin from this node (GPU Operator: device
 
 
 def dra_driver(place: Place) -> Iterator[Finding]:
-    """Another DRA driver of the same name: each would undo the other's slices."""
+    """Another DRA driver of a name that the agent has: each would undo the other's slices."""
     folder = place.kubelet / "plugins_registry"
-    others = [
-        path
-        for path in _entries(folder)
-        if path.name.startswith(DRIVER) and path.name.endswith("reg.sock") and not _OURS.fullmatch(path.name)
-    ]
+    drivers = {DRIVER: _STOP_DRIVER, **({DOMAINS: _STOP_DOMAINS} if place.settings.compute_domains else {})}
     live = [
-        failed("owners.dra-driver", f"another driver announces itself as {DRIVER}", path, fix=_STOP_DRIVER)
-        for path in others
-        if answers(path)
+        failed("owners.dra-driver", f"another driver announces itself as {driver}", path, fix=fix)
+        for driver, fix in drivers.items()
+        for path in _entries(folder)
+        if path.match(f"{driver}-*reg.sock") and not _OURS.fullmatch(path.name) and answers(path)
     ]
-    yield from or_ok(live, "owners.dra-driver", f"no other DRA driver {DRIVER}", folder)
+    yield from or_ok(live, "owners.dra-driver", f"no other DRA driver {' or '.join(drivers)}", folder)
 
 
+_STOP_DOMAINS = "keep NVIDIA's compute-domain plugin off this node, or set agent.frontDoors.computeDomains to false"
 _STOP_DRIVER = "remove NVIDIA's DRA driver from this node, or set agent.frontDoors.dra to false"
 
 

@@ -37,8 +37,8 @@ from node_agent.kube.client import KubeClient
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import Object
 
-# What changes together is written together.
-SETTLE_SECONDS = 0.02
+# What changes together is written together, and with it what changes during the listing that follows.
+SETTLE_SECONDS = 0.005
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 # The first repair is made at once, the second so much later; after a calm time it begins anew.
 REPAIR_PAUSE, CALM_SECONDS = 0.1, 60.0

@@ -5,23 +5,24 @@ that it has to know. A claim's owner can at worst fail that claim: NVIDIA's driv
 section. `make fuzz` draws more.
 """
 
-import asyncio
 import json
 import os
 import stat
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from grpc import aio
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from tests.fakes.api_server import ApiServer
 from tests.faults.claims import Cluster
 from tests.faults.conftest import Simulate, until
+
+T = TypeVar("T")
 
 EXAMPLES = int(os.environ.get("EXAMPLES", "60"))
 SECRET = "eyJhbGciOi-this-is-a-secret"
@@ -90,34 +91,33 @@ async def send(socket: Path | str, path: str, message: bytes) -> object:
     return None
 
 
-async def every(strategy: st.SearchStrategy[Any], trial: Callable[[Any], Coroutine[Any, Any, None]]) -> None:
-    """Try what hypothesis draws beside the agent that runs in this loop."""
-    loop = asyncio.get_running_loop()
+def drawn(strategy: st.SearchStrategy[T]) -> list[T]:
+    """What hypothesis draws, before any agent runs: it takes offence at whoever uses chance beside it."""
+    found: list[T] = []
 
-    @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, database=None)
     @given(strategy)
-    def tried(drawn: Any) -> None:
-        asyncio.run_coroutine_threadsafe(trial(drawn), loop).result(60)
+    def note(one: T) -> None:
+        found.append(one)
 
-    await asyncio.to_thread(tried)
+    note()
+    return found
 
 
 async def test_no_bytes_over_the_kubelets_sockets_do_more_than_get_an_error(l4: Cluster) -> None:
+    messages = drawn(st.tuples(st.sampled_from([*CALLS, *OF_CLAIMS]), st.binary(max_size=200)))
     async with l4.serving(2) as agent:
         await l4.place.allocatable(2)
         plugin, driver = l4.place.view.endpoint, l4.sockets[-1]
-
-        async def trial(drawn: tuple[str, bytes]) -> None:
-            path, message = drawn
+        for path, message in messages:
             await send(driver if path in OF_CLAIMS else plugin, path, message)
-
-        await every(st.tuples(st.sampled_from([*CALLS, *OF_CLAIMS]), st.binary(max_size=200)), trial)
         assert agent.ledger.grants.value == {}
         await l4.place.kubelet.admit("pod", GPU_RESOURCE, 2)
 
 
 async def test_whatever_a_claim_says_it_gets_its_own_gpu_or_nothing(l4: Cluster) -> None:
     """No path, variable, mount or device of a container comes from a claim's words, and no other claim is harmed."""
+    written: list[dict[str, Any]] = [{"apiVersion": VERSION, "kind": "GpuConfig"}, *drawn(PARAMETERS)]
     async with l4.serving(2) as agent:
         device, other = l4.device_of(0), l4.device_of(1)
         plain = l4.allocate("plain", device)
@@ -125,7 +125,7 @@ async def test_whatever_a_claim_says_it_gets_its_own_gpu_or_nothing(l4: Cluster)
         usual = edits(l4.spec_of(plain))
         await l4.unprepare(plain)
 
-        async def trial(parameters: dict[str, Any]) -> None:
+        for parameters in written:
             claim = l4.allocate("hostile", device, parameters=parameters)
             answer = (await l4.prepare(claim))["hostile"]
             assert bool(answer.error) != bool(answer.devices)
@@ -136,8 +136,6 @@ async def test_whatever_a_claim_says_it_gets_its_own_gpu_or_nothing(l4: Cluster)
             assert agent.ledger.grants.value == {}
             assert not l4.spec_of(claim).exists()
 
-        await trial({"apiVersion": VERSION, "kind": "GpuConfig"})
-        await every(PARAMETERS, trial)
         assert await l4.prepared(l4.allocate("beside", other)) == [other]
 
 

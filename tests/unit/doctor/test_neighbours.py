@@ -100,6 +100,20 @@ async def test_another_driver_of_the_same_name(patient: Patient, name: str) -> N
     assert (await patient.failure("owners.dra-driver")).where == str(path)
 
 
+@pytest.mark.parametrize("serves", [True, False])
+async def test_nvidias_plugin_for_domains_is_a_rival_where_the_agent_serves_them(
+    patient: Patient, serves: bool
+) -> None:
+    path = patient.listen("plugins_registry/compute-domain.nvidia.com-reg.sock")
+    settings = patient.place.settings(agent_frontDoors_computeDomains=serves)
+    if serves:
+        found = await patient.failure("owners.dra-driver", settings)
+        assert found.where == str(path)
+        assert "compute-domain.nvidia.com" in found.what
+    else:
+        only(await patient.of("owners.dra-driver", settings), Result.OK)
+
+
 async def test_sockets_that_others_have_left_and_the_agents_own_are_nobodys_rivals(patient: Patient) -> None:
     patient.listen("device-plugins/nvidia-gpu.sock")
     patient.listen("plugins_registry/gpu.nvidia.com-reg.sock")

@@ -159,7 +159,7 @@ class World:
 
 def forget(node: SimulatedNode) -> None:
     """The driver is loaded anew: on boards of this age neither instances nor the mode survive it."""
-    for number in range(8):
+    for number in range(len(node.profile.gpus)):
         mig = node.faults.gpu(number).mig
         assert mig is not None
         mig.set_mode(False)
