@@ -150,7 +150,7 @@ async def test_a_cluster_that_is_as_it_should_be(patient: Patient) -> None:
         put_node(server)
         found = await patient.examined(**settings(patient, server))
     said = {one.check: one for one in found.findings}
-    assert said["cluster.rights"].what == "all 20 rights that are needed are there"
+    assert said["cluster.rights"].what == "all 19 rights that are needed are there"
     checks = ("cluster.access", "cluster.node", "cluster.rights", "cluster.claims", "owners.slices", "owners.operator")
     assert {said[check].result for check in checks} == {Result.OK}
 
