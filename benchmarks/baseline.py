@@ -1,7 +1,7 @@
 """Ratios that are kept in the tree, ``baseline.json``, to see by them that the agent has become slower.
 
 Ratios hold on other machines and beside other work, but not exactly: what is told of is far off. It is the JSON of a
-run on an otherwise idle machine, ``make bench ARGS='--json benchmarks/baseline.json'``.
+run, ``make bench ARGS='--json benchmarks/baseline.json'``.
 """
 
 import json

@@ -127,15 +127,20 @@ class Stand:
         await self.kubelet.until(GPU_RESOURCE, allocatable=0, timeout=PATIENCE_SECONDS)
 
     def agent_on(
-        self, profile: str, settings: Mapping[str, Any] = NO_SETTINGS, *, heard: bool = True
+        self,
+        profile: str,
+        settings: Mapping[str, Any] = NO_SETTINGS,
+        *,
+        flags: Mapping[str, Any] = NO_SETTINGS,
+        heard: bool = True,
     ) -> AbstractAsyncContextManager[Process]:
         """``node-agent run`` on a simulated node, a name or a file, from its first instruction on.
 
-        ``settings`` are more of those under ``agent`` in its file.
+        ``settings`` are more of those under ``agent`` in its file, ``flags`` those of NVIDIA's.
         """
         file = self.folder / "config.yaml"
         folders = {f"{name}Dir": str(self.folder / name) for name in ("kubelet", "cdi", "state", "run")}
-        file.write_text(json.dumps({"version": "v1", "agent": {"paths": folders, **settings}}))
+        file.write_text(json.dumps({"version": "v1", "flags": dict(flags), "agent": {"paths": folders, **settings}}))
         program = str(Path(sys.executable).with_name("node-agent"))
         return self.started([program, "run", "--simulate", profile, "--config", str(file)], heard=heard)
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from benchmarks.measure import Effort, Figure, Floor, Of, Target, Unit, single
-from benchmarks.process import NO_SETTINGS, Process, Stand, stand
+from benchmarks.process import NO_SETTINGS, PATIENCE_SECONDS, Stand, stand
 from benchmarks.subjects.footprint import PROFILES, partitioned
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 
@@ -20,13 +20,13 @@ ONE = "the node with 1 GPU"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Size:
-    """A node, and how many devices it lists as ``resource``."""
+    """A node, how many devices it lists, and what of its configuration makes it so."""
 
     name: str
     profile: str
     devices: int
     settings: Mapping[str, Any] = field(default_factory=lambda: NO_SETTINGS)
-    resource: str = GPU_RESOURCE
+    flags: Mapping[str, Any] = field(default_factory=lambda: NO_SETTINGS)
 
 
 def sizes(folder: Path) -> list[Size]:
@@ -39,7 +39,7 @@ def sizes(folder: Path) -> list[Size]:
         Size(name="1 GPU", profile=str(file), devices=1),
         Size(name="8 GPUs", profile="h200-8", devices=8),
         Size(name="16 GPUs", profile="a100-40gb-16", devices=16),
-        Size(name="8 GPUs × 7 MIG devices", profile=partitioned(folder), devices=56),
+        Size(name="8 GPUs × 7 MIG devices", profile=partitioned(folder), devices=56, flags={"migStrategy": "single"}),
         *(
             Size(name=f"8 GPUs × {count} shares", profile="h200-8", devices=8 * count, settings=_shared(count))
             for count in (10, 64)
@@ -48,7 +48,7 @@ def sizes(folder: Path) -> list[Size]:
 
 
 def _shared(count: int) -> Mapping[str, Any]:
-    return {"sharing": [{"strategy": "time-slicing", "replicas": count}]}
+    return {"sharing": {"rules": [{"strategy": "time-slicing", "replicas": count}]}}
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
@@ -61,16 +61,15 @@ async def measure(effort: Effort) -> Sequence[Figure]:
             limit = Target(limit=size.devices, of=Of.RATIO)
             figures += [
                 single(f"{size.name}: start", used, Unit.SECONDS, Floor(name=ONE, median=first[0]), limit),
-                single("  memory", memory, Unit.BYTES, Floor(name=ONE, median=first[1]), limit),
+                single(f"{size.name}: memory", memory, Unit.BYTES, Floor(name=ONE, median=first[1]), limit),
             ]
     return figures
 
 
 async def _of(place: Stand, size: Size) -> tuple[float, float]:
     """Processor time until all devices are listed, and the memory then."""
-    agent: Process
-    async with place.agent_on(size.profile, size.settings) as agent:
-        await place.kubelet.until(size.resource, allocatable=size.devices, timeout=60.0)
+    async with place.agent_on(size.profile, size.settings, flags=size.flags) as agent:
+        await place.kubelet.until(GPU_RESOURCE, allocatable=size.devices, timeout=PATIENCE_SECONDS)
         found = agent.cpu_seconds, agent.memory
-    await place.kubelet.until(size.resource, allocatable=0, timeout=60.0)
+    await place.kubelet.until(GPU_RESOURCE, allocatable=0, timeout=PATIENCE_SECONDS)
     return found
