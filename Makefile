@@ -15,7 +15,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-fabric test-gpu soak crash fuzz check docs format bench bench-cluster release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-fabric test-gpu soak crash fuzz check docs format bench bench-short bench-cluster release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -1,4 +1,4 @@
-"""Checks the documents: every relative link leads somewhere, and the generated pages are up to date.
+"""Checks the documents: every relative link leads somewhere, lists are whole, and generated pages are up to date.
 
 The other links are looked at for their form alone, since there may be no network. ``mkdocs.yml`` and ``site`` make a
 site of what lies in ``docs``; ``pages`` and its neighbours make the pages that are generated.
@@ -9,7 +9,7 @@ site of what lies in ``docs``; ``pages`` and its neighbours make the pages that 
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tools import diagram, errors_page, objects_pages, pages, rights_page, settings_page
@@ -49,6 +49,19 @@ def broken_links(document: Path) -> Iterator[str]:
             yield f"{target}: no such heading"
 
 
+def left_out(document: Path, files: str, word: Callable[[Path], str]) -> Iterator[str]:
+    """The files that a document is to name one by one and does not; ``word`` is how it names a file."""
+    text = document.read_text()
+    for file in sorted(ROOT.glob(files)):
+        if word(file) not in text:
+            yield f"{file.relative_to(ROOT)} is left out: name it as {word(file)}"
+
+
+# The documents that promise to name all of some files.
+WHOLE: dict[Path, tuple[str, Callable[[Path], str]]] = {
+    ROOT / "docs" / "index.md": ("docs/*/*.md", lambda page: f"({page.parent.name}/{page.name})"),
+    DEVELOPERS / "testing.md": ("tests/node/test_*.py", lambda file: f"`{file.stem}`"),
+}
 # The pages that are made from the code.
 GENERATED = {
     USER / "commands.md": pages.commands_page,
@@ -73,6 +86,8 @@ def main() -> None:
     problems = [
         f"{document.relative_to(ROOT)}: {problem}" for document in documents() for problem in broken_links(document)
     ]
+    for document, (files, word) in WHOLE.items():
+        problems += [f"{document.relative_to(ROOT)}: {problem}" for problem in left_out(document, files, word)]
     for page, content in GENERATED.items():
         if not page.exists() or page.read_text() != content():
             problems.append(f"{page.relative_to(ROOT)} is out of date: python -m tools.documents --write")

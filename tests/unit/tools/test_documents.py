@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.documents import broken_links
+from tools.documents import ROOT, WHOLE, broken_links, left_out
 
 
 @pytest.fixture
@@ -36,3 +36,20 @@ def test_a_link_that_leads_nowhere_is_told(page: Path, link: str, said: str) -> 
     page.write_text(f"# Page\n\n[there]({link})\n")
     (problem,) = broken_links(page)
     assert problem.startswith(f"{link}: {said}")
+
+
+def test_a_file_that_a_document_is_to_name_and_does_not_is_told(page: Path) -> None:
+    page.write_text("`documents`, `site`, and `settings_page`, but nobody speaks of `right_page`\n")
+    assert list(left_out(page, "tools/[ds][oi]*s.py", lambda file: f"`{file.stem}`")) == []
+    (problem,) = left_out(page, "tools/rights_page.py", lambda file: f"`{file.stem}`")
+    assert problem == "tools/rights_page.py is left out: name it as `rights_page`"
+
+
+@pytest.mark.parametrize("document", WHOLE, ids=lambda document: document.name)
+def test_what_has_to_be_named_is_there(document: Path) -> None:
+    """Else a folder that was moved would have nothing in it that is left out."""
+    files, word = WHOLE[document]
+    found = list(ROOT.glob(files))
+    assert len(found) > 20
+    assert list(left_out(document, files, word)) == []
+    assert len(set(map(word, found))) == len(found)
