@@ -138,14 +138,16 @@ def test_the_policy_holds_the_agent_to_its_own_labels(labelled: RealNode) -> Non
     start(labelled, labels={"writer": "node"})
     await_labels(labelled, expected())
     own = Api(labelled.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=installed.pods(labelled)[0]))
-    for change in (
-        {"metadata": {"labels": {OTHERS: "7"}}},
-        {"metadata": {"labels": {"kubernetes.io/hostname": None}}},
-        {"metadata": {"annotations": {OTHERS: "7"}}},
-        {"spec": {"unschedulable": True}},
+    for change, by in (
+        ({"metadata": {"labels": {OTHERS: "7"}}}, ("", "status")),
+        ({"metadata": {"labels": {"kubernetes.io/hostname": None}}}, ("", "status")),
+        ({"metadata": {"annotations": {OTHERS: "7"}}}, ("", "status")),
+        ({"metadata": {"finalizers": [OTHERS]}}, ("",)),
+        ({"spec": {"unschedulable": True}}, ("",)),  # with the status the API server passes it over
     ):
-        with pytest.raises(ApiError, match="may change nothing of a node but its status and its labels"):
-            own.patch("Node", labelled.name, change, "")
+        for subresource in by:
+            with pytest.raises(ApiError, match="may change nothing of a node but its status and its labels"):
+                own.patch("Node", labelled.name, change, "", subresource)
     own.patch("Node", labelled.name, {"metadata": {"labels": {"nvidia.com/gpu.test": "1"}}}, "")
 
 
@@ -191,11 +193,16 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
         )
     )
     head = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature"}
-    for name, of in (("gpu-node-agent-another", "another"), (f"gpu-node-agent-{node.name}", "another")):
+    mine, foreign = f"gpu-node-agent-{node.name}", gfd["spec"] | {"labels": {OTHERS: "7"}}
+    for name, of, spec, said in (
+        ("gpu-node-agent-another", "another", gfd["spec"], "must not touch the nodefeatures of node another"),
+        (mine, "another", gfd["spec"], "are those of its own node"),
+        (mine, node.name, foreign, "are labels of nvidia.com"),
+    ):
         metadata = {"name": name, "labels": {"nfd.node.kubernetes.io/node-name": of}}
-        with pytest.raises(ApiError, match=r"must not touch the nodefeatures|are those of its own node"):
+        with pytest.raises(ApiError, match=said):
             path = f"/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/default/nodefeatures/{name}?fieldManager=x&force=true"
-            body = head | {"metadata": metadata, "spec": gfd["spec"]}
+            body = head | {"metadata": metadata, "spec": spec}
             own.request("PATCH", path, body, content_type="application/apply-patch+yaml")
 
 
