@@ -3,7 +3,6 @@
 The manifests say beside each of these what it is for; ``reasons`` finds that.
 """
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +25,6 @@ MODES: Mapping[str, str] = {
 }
 """Each folder that gives a right, and what to call it."""
 
-_MOUNT = re.compile(r"- \{name: ([\w-]+), mountPath: .*\}(?: # (.*))?$")
 _HEAD = """# What the agent may do
 
 Generated from [deploy/daemonset](../../deploy/daemonset/kustomization.yaml) by `python -m tools.documents --write`,
@@ -112,14 +110,25 @@ def _of_the_pod(folder: str) -> Iterator[str]:
         return
     text, pod = path.read_text(), _pod(folder)
     (container,) = pod["containers"]
-    said = {found.group(1): found.group(2) or "" for line in text.splitlines() if (found := _MOUNT.search(line))}
     volumes = [*_pod("base")["volumes"], *pod.get("volumes", ())]
     hosts = {one["name"]: one["hostPath"]["path"] for one in volumes if "hostPath" in one}
     for mount in container.get("volumeMounts", ()):
         if mount["name"] in hosts:
             how = "read" if mount.get("readOnly") else "written"
-            yield f"| host | `{hosts[mount['name']]}`, {how} | {said.get(mount['name']) or 'see the manifest'} |\n"
-    yield from _of_the_container(pod, container.get("securityContext") or {})
+            reason = beside(text, f"{{name: {mount['name']}, mountPath: ")
+            yield f"| host | `{hosts[mount['name']]}`, {how} | {reason} |\n"
+    yield from _of_the_container(text, pod, container.get("securityContext") or {})
+
+
+def beside(text: str, word: str) -> str:
+    """What a file says at the end of the first line that has a word, or else in the lines above it; empty for neither."""
+    above: list[str] = []
+    for line in text.splitlines():
+        code, _, said = line.partition("# ")
+        if word in code:
+            return said or " ".join(above)
+        above = [] if code.strip() else [*above, said]
+    return ""
 
 
 def _pod(folder: str) -> Mapping[str, Any]:
@@ -127,14 +136,16 @@ def _pod(folder: str) -> Mapping[str, Any]:
     return found["spec"]["template"]["spec"]  # type: ignore[no-any-return]
 
 
-def _of_the_container(pod: Mapping[str, Any], context: Mapping[str, Any]) -> Iterator[str]:
+def _of_the_container(text: str, pod: Mapping[str, Any], context: Mapping[str, Any]) -> Iterator[str]:
     added = (context.get("capabilities") or {}).get("add", ())
     facts = {
-        "privileged: all capabilities, every device node": context.get("privileged"),
-        "the host's processes (`hostPID`)": pod.get("hostPID"),
-        **{f"`CAP_{one}`": True for one in added},
-        "no capability, seccomp `RuntimeDefault`, root file system read-only": "readOnlyRootFilesystem" in context,
+        "privileged: all capabilities, every device node": ("privileged: true", context.get("privileged")),
+        "the host's processes (`hostPID`)": ("hostPID: true", pod.get("hostPID")),
+        **{f"`CAP_{one}`": (one, True) for one in added},
+        "no capability": ("drop: [ALL]", "drop" in (context.get("capabilities") or {})),
+        "seccomp `RuntimeDefault`": ("seccompProfile: ", "seccompProfile" in pod.get("securityContext", {})),
+        "root file system read-only": ("readOnlyRootFilesystem: true", context.get("readOnlyRootFilesystem")),
     }
-    for fact, holds in facts.items():
+    for fact, (word, holds) in facts.items():
         if holds:
-            yield f"| container | {fact} | see the manifest |\n"
+            yield f"| container | {fact} | {beside(text, word)} |\n"

@@ -100,6 +100,7 @@ def test_helm_finds_nothing_to_complain_of(values: dict[str, Any]) -> None:
         ({"image": {"pullPolicy": "Sometimes"}}, "/image/pullPolicy"),
         ({"config": {"version": "v1"}, "configs": {"a": {"version": "v1"}}}, "/configs"),
         ({"migLayouts": {"version": "v1"}}, "/modes/mig"),
+        ({"modes": {"computeDomains": True, "claims": False}}, "/modes/claims"),
     ],
     ids=str,
 )

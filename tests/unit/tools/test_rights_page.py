@@ -14,7 +14,7 @@ from node_agent.config.settings import Settings
 from node_agent.doctor.cluster import rights_of
 from node_agent.kube import resources
 from node_agent.kube.resources import Resource
-from tools.rights_page import MANIFESTS, MODES, page, reasons, rights
+from tools.rights_page import MANIFESTS, MODES, beside, page, reasons, rights
 
 CODE = Path(resources.__file__).parents[1]
 KINDS = {name: kind for one in (resources, domains) for name, kind in vars(one).items() if isinstance(kind, Resource)}
@@ -117,6 +117,21 @@ def test_every_mount_has_its_reason_beside_it() -> None:
     mounts = [number for number, line in enumerate(lines) if "mountPath: " in line]
     assert len(mounts) > 10
     assert [lines[one] for one in mounts if "} # " not in lines[one] and "#" not in lines[one - 1]] == []
+
+
+def test_every_line_of_the_page_has_its_reason() -> None:
+    rows = [line for line in page().splitlines() if line.startswith(("| API", "| host", "| container"))]
+    assert len(rows) > 30
+    assert [row for row in rows if len(row.split(" | ")[-1]) < 15] == []
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("a: ", "at the end"), ("b: ", "above it in two lines"), ("c: ", ""), ("d: ", ""), ("e: ", "")],
+)
+def test_a_reason_stands_at_the_end_of_the_line_or_above_it(word: str, said: str) -> None:
+    text = "# of nothing\na: 1 # at the end\n# above it\n# in two lines\nb: 1\nc: 1 #\nd: 1\n# c: 1, d: 1, e: 1\n"
+    assert beside(text, word) == said
 
 
 def test_the_page_has_every_folder_that_gives_rights() -> None:
