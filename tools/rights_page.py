@@ -121,7 +121,7 @@ def _of_the_pod(folder: str) -> Iterator[str]:
 
 
 def beside(text: str, word: str) -> str:
-    """What a file says at the end of the first line that has a word, or else in the lines above it; empty for neither."""
+    """What a file says beside the first line that has a word: at its end, or else above it. Empty for neither."""
     above: list[str] = []
     for line in text.splitlines():
         code, _, said = line.partition("# ")
