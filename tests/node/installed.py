@@ -79,7 +79,7 @@ def install(
     Where a test has to write the configurations itself, ``folder`` is where on the node, below /tmp.
     """
     agent_image.bring(node.machine)
-    objects = kustomized.rendered(manifest, *COMPONENTS, patches=[_choice_of(profile, folder)])
+    objects = kustomized.rendered(manifest, *COMPONENTS, patches=[choice_of(profile, folder)])
     for one in sorted([*objects, _config_map(settings)], key=lambda one: one["kind"] == "DaemonSet"):
         lay(node, one)
     node.api.patch("Node", node.name, {"metadata": {"labels": {MARK: "true"}}}, "")
@@ -133,7 +133,7 @@ def _config_map(settings: Object) -> Object:
     }
 
 
-def _choice_of(profile: str, folder: str) -> Object:
+def choice_of(profile: str, folder: str) -> Object:
     """Which node is simulated, and where its configuration is: as docs/user/configuration.md has it."""
     container = {
         "name": "agent",

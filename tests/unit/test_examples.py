@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from node_agent.config.resolve import check
-from tests.node import examples
+from tests.node import examples, installed
 from tests.node.rig.kustomized import DEPLOY
 
 
@@ -42,3 +42,12 @@ def test_an_example_with_a_fact_that_nobody_checks_is_refused() -> None:
 def test_the_page_of_examples_has_all_of_them() -> None:
     page = (DEPLOY.parent / "docs" / "user" / "examples.md").read_text()
     assert sorted(re.findall(r"^\| `([a-z-]+)\.yaml`", page, flags=re.M)) == examples.names()
+
+
+def test_the_agents_of_the_node_suite_get_their_configuration_as_the_documents_say() -> None:
+    page = (DEPLOY.parent / "docs" / "user" / "configuration.md").read_text()
+    (documented,) = re.findall(r"```yaml\n(apiVersion: apps/v1\nkind: DaemonSet\n.*?)```", page, flags=re.S)
+    used = installed.choice_of("h200-8", installed.FOLDER)["spec"]
+    (container,) = used["template"]["spec"]["containers"]
+    container["env"] = [one for one in container["env"] if one["name"] != "NODE_AGENT_SIMULATE"]
+    assert yaml.safe_load(documented)["spec"] == used
