@@ -19,8 +19,14 @@ import pytest
 LASTING_THREADS = ("_poll_wrapper",)
 GRACE = 1.0
 
-# `make fuzz` draws more.
-hypothesis.settings.register_profile("agent", deadline=None, max_examples=int(os.environ.get("EXAMPLES", "100")))
+# `make fuzz` draws more, and by chance; without it the same is drawn each time, and slowly where the machine is busy.
+hypothesis.settings.register_profile(
+    "agent",
+    deadline=None,
+    max_examples=int(os.environ.get("EXAMPLES", "100")),
+    derandomize="EXAMPLES" not in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.load_profile("agent")
 
 

@@ -1,6 +1,7 @@
 """``node-agent``: the commands and what they share. Each command is loaded only when it is called or listed."""
 
 import importlib
+import io
 import sys
 
 import click
@@ -54,7 +55,13 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Entry point: what the agent raises knowingly, and what the system refuses, is for people: without a traceback."""
+    """Entry point: what the agent raises knowingly, and what the system refuses, is for people: without a traceback.
+
+    A name that is no text, such as a file's in another encoding, is shown with its bytes in numbers.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="node-agent")
     except (NodeAgentError, OSError) as error:

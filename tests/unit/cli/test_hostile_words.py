@@ -66,3 +66,9 @@ def test_a_node_that_nobody_could_simulate_is_refused_in_few_words(run: Run, wor
     outcome = run("topology", "--simulate", word)
     assert outcome.code in (1, 2)
     assert 0 < len(outcome.err) < 8000
+
+
+def test_a_name_that_is_no_text_is_shown_in_numbers(run: Run) -> None:
+    outcome = run("config", "check", "a", os.fsdecode(b"\xe4"))
+    assert outcome.code == 2
+    assert "unexpected extra argument (\\udce4)" in outcome.err
