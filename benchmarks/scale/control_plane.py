@@ -22,7 +22,7 @@ from tests.node.rig.node import SERVER_NAMES
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import NotYet, RigError, wait_until
 
-MANIFESTS = Path(__file__).parents[2] / "deploy" / "daemonset"
+MANIFESTS = Path(__file__).parents[2] / "deploy" / "daemonset" / "components" / "claims"
 SIZES: Mapping[str, str] = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti"}
 
 
