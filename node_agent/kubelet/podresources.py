@@ -1,5 +1,6 @@
 """Who holds what, and what could be given out: the kubelet's pod resources API."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -43,13 +44,15 @@ class PodDevices:
     """What the kubelet tells of its pods: ``last`` is its last answer, whoever asked, and stays while it is silent.
 
     ``pods`` are all of them, also those without devices, as ``namespace/name``. A context manager: to connect takes
-    several times what a call does, so the connection is kept while the same kubelet answers.
+    several times what a call does, so the connection is kept while the same kubelet answers. Who asks waits for who
+    has asked before: whoever gives the connection up would cancel the other's call with it.
     """
 
     def __init__(self, socket: Path) -> None:
         self._socket = socket
         self._channel: aio.Channel | None = None
         self._kubelet: FileIdentity | None = None
+        self._turn = asyncio.Lock()
         self.last: Latest[tuple[PodDevice, ...]] = Latest(())
         self.pods: frozenset[str] = frozenset()
 
@@ -67,18 +70,20 @@ class PodDevices:
         Raises:
             KubeletError: nobody answers, or too many ask.
         """
-        channel = await self._connection()
-        try:
-            with _telling(self._socket, "who holds what"):
-                answer = await rpc.PodResourcesListerStub(channel).List(
-                    wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS
-                )
-        except KubeletError:
-            await self._disconnect()  # a new connection is tried at once; one that has failed waits longer each time
-            raise
+        async with self._turn:
+            answer = await self._answer()
         self.pods = frozenset(f"{pod.namespace}/{pod.name}" for pod in answer.pod_resources)
         self.last.set(tuple(dict.fromkeys(_pod_devices(answer))))
         return _by_resource((one.of, (one.device,)) for one in self.last.value if not one.claim)
+
+    async def _answer(self) -> wire.ListPodResourcesResponse:
+        kubelet = rpc.PodResourcesListerStub(await self._connection())
+        try:
+            with _telling(self._socket, "who holds what"):
+                return await kubelet.List(wire.ListPodResourcesRequest(), timeout=TIMEOUT_SECONDS)
+        except KubeletError:
+            await self._disconnect()  # a new connection is tried at once; one that has failed waits longer each time
+            raise
 
     async def _connection(self) -> aio.Channel:
         kubelet = identity(self._socket)

@@ -1,5 +1,6 @@
 """Asking the kubelet who holds devices, over real gRPC."""
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -176,3 +177,25 @@ async def test_a_kubelet_that_has_restarted_is_asked_over_a_connection_of_its_ow
                     assert await pods.held() == {"nvidia.com/gpu": {name}}
             with pytest.raises(KubeletError):
                 await pods.held()
+
+
+class Slow(Lister):
+    """Takes its time for the first who asks, and refuses the second meanwhile."""
+
+    calls = 0
+
+    async def List(self, request: wire.ListPodResourcesRequest, context: Any) -> wire.ListPodResourcesResponse:
+        self.calls += 1
+        self.busy = self.calls == 2
+        answer = await super().List(request, context)
+        await asyncio.sleep(0.3)
+        return answer
+
+
+async def test_who_is_refused_takes_the_answer_from_nobody_else_who_asks(tmp_path: Path) -> None:
+    """The one that asks for the ledger's sake ended when a plugin beside it heard no."""
+    add = partial(rpc.add_PodResourcesListerServicer_to_server, Slow([pod("a", {"nvidia.com/gpu": ["GPU-1"]})]))
+    async with PodDevices(tmp_path / "kubelet.sock") as pods, serving(tmp_path / "kubelet.sock", add):
+        first, second = await asyncio.gather(pods.held(), pods.held(), return_exceptions=True)
+    assert first == {"nvidia.com/gpu": frozenset({"GPU-1"})}
+    assert isinstance(second, KubeletError)
