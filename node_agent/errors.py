@@ -205,8 +205,9 @@ class KubeAccessError(KubeError):
 class KubeApiError(KubeError):
     """One request failed: ``verb`` as in RBAC, ``path`` as in its URL, and what the server's Status said.
 
-    ``code`` is HTTP's, 0 where there was no answer; ``reason`` is Kubernetes' own word. ``causes`` are the fields that
-    were found wrong, each with what is wrong. ``retry_after`` is how many seconds the server wants to be left alone.
+    ``code`` is HTTP's, 0 where there was no answer; ``reason`` is Kubernetes' own word, ``name`` the object that the
+    server speaks of, if any. ``causes`` are the fields that were found wrong, each with what is wrong. ``retry_after``
+    is how many seconds the server wants to be left alone.
     """
 
     def __init__(
@@ -217,6 +218,7 @@ class KubeApiError(KubeError):
         path: str = "",
         code: int = 0,
         reason: str = "",
+        name: str = "",
         causes: tuple[tuple[str, str], ...] = (),
         retry_after: float | None = None,
     ) -> None:
@@ -225,6 +227,7 @@ class KubeApiError(KubeError):
         self.path = path
         self.code = code
         self.reason = reason
+        self.name = name
         self.causes = causes
         self.retry_after = retry_after
 

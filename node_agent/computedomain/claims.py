@@ -5,17 +5,18 @@ whose own claim comes in meanwhile. What a prepare has begun stays while it wait
 the agent's next start: only unprepare ends it.
 """
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from node_agent.allocation.calls import Calls
 from node_agent.computedomain.configs import Wish, wish_of
 from node_agent.computedomain.domains import Domain, Domains
 from node_agent.computedomain.edits import DomainFiles
-from node_agent.computedomain.names import Kind
-from node_agent.computedomain.record import Entry, Record
+from node_agent.computedomain.names import DRIVER, Kind
+from node_agent.computedomain.record import Entries, Entry, Record
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import PATIENCE_SECONDS, ClaimRef, Operations, Prepared, PreparedDevice
-from node_agent.errors import ClaimUnreadable, DeviceHeld, DomainNotReady, NotFound, PoolUnknown
+from node_agent.errors import ClaimUnreadable, DeviceHeld, DomainNotReady, PoolUnknown
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS
@@ -62,11 +63,17 @@ class DomainClaims(Operations):
         return ()
 
     async def sweep(self) -> None:
-        """Give back what claims held that are gone without a word. Raises KubeError, StateError and CdiError."""
+        """Give back what claims held that are gone without a word.
+
+        Raises KubeError, StateError and CdiError; ClaimUnreadable for a claim that is there and not understood.
+        """
         for entry in await self._record.all():
             ref = ClaimRef(uid=ClaimUid(entry.uid), namespace=entry.namespace, name=entry.name)
-            if await self._is_gone(ref):
-                await self._given_back(ref.uid)
+            # Asked in its turn: a claim that was free a moment ago may be somebody's by now.
+            async with self._turn(ref.uid) as entries:
+                if not await self._is_gone(ref):
+                    continue
+                await self._give_back(ref.uid, entries)
                 log.info("what a claim held that is gone was given back", claim=ref.full_name, uid=ref.uid)
 
     async def _made_usable(self, ref: ClaimRef, asked: float) -> Prepared:
@@ -114,34 +121,42 @@ class DomainClaims(Operations):
             return await self._files.channel(claim.uid, device, every=wish.every, clique=clique)
         return await self._files.daemon(claim.uid, device, domain, clique)
 
-    async def _given_back(self, uid: ClaimUid) -> None:
-        """The label goes before the record: whoever has the device next finds the node free."""
+    @asynccontextmanager
+    async def _turn(self, uid: ClaimUid) -> AsyncIterator[Entries]:
         async with self._calls.turn(uid), self._record.turn() as entries:
-            await self._files.remove(uid)
-            if (entry := entries.get(uid)) is None:
-                return
-            if entry.kind is Kind.CHANNEL:
-                await self._domains.leave(entry.domain)
-            if not any(other.domain == entry.domain for other in entries.others(uid)):
-                await self._files.forget(entry.domain)
-            await entries.remove(uid)
+            yield entries
+
+    async def _given_back(self, uid: ClaimUid) -> None:
+        async with self._turn(uid) as entries:
+            await self._give_back(uid, entries)
+
+    async def _give_back(self, uid: ClaimUid, entries: Entries) -> None:
+        """The label goes before the record: whoever has the device next finds the node free."""
+        await self._files.remove(uid)
+        if (entry := entries.get(uid)) is None:
+            return
+        if entry.kind is Kind.CHANNEL:
+            await self._domains.leave(entry.domain)
+        if not any(other.domain == entry.domain for other in entries.others(uid)):
+            await self._files.forget(entry.domain)
+        await entries.remove(uid)
         log.info("claim unprepared", claim=f"{entry.namespace}/{entry.name}", uid=uid)
 
     async def _claim(self, ref: ClaimRef) -> Claim:
-        try:
-            claim = claim_of(await self._client.get(RESOURCE_CLAIMS, ref.name, ref.namespace))
-        except NotFound as error:
-            raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too") from error
+        found = await self._client.find(RESOURCE_CLAIMS, ref.name, ref.namespace)
+        if found is None:
+            raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too")
+        claim = claim_of(found)
         if claim.uid != ref.uid or claim.results is None:
             raise ClaimUnreadable(f"claim {ref.full_name} was replaced, or is not allocated: {ref.uid} was asked for")
         return claim
 
     async def _is_gone(self, ref: ClaimRef) -> bool:
-        try:
-            found = await self._client.get(RESOURCE_CLAIMS, ref.name, ref.namespace)
-        except NotFound:
+        """Whether the claim is deleted, or was freed or allocated elsewhere and the kubelet never said so."""
+        found = await self._client.find(RESOURCE_CLAIMS, ref.name, ref.namespace)
+        if found is None or found["metadata"]["uid"] != ref.uid:
             return True
-        return bool(found["metadata"]["uid"] != ref.uid)
+        return not any(result.pool == self._domains.node for result in claim_of(found).of_driver(DRIVER))
 
     def _clique(self) -> str | None:
         inventory = self._inventory()

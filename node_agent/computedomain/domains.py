@@ -35,7 +35,7 @@ class Domains:
 
     def __init__(self, client: KubeClient, node: str) -> None:
         self._client = client
-        self._node = node
+        self.node = node
 
     async def find(self, uid: str, namespace: str = "") -> Domain:
         """The domain with this UID, in the given namespace where one is given. Raises DomainRefused."""
@@ -51,20 +51,20 @@ class Domains:
 
     async def is_ready(self, domain: Domain, clique: str | None) -> bool:
         """Whether this node's daemon of the domain is ready, by the domain's status or by the clique's own object."""
-        if self._node in domain.ready:
+        if self.node in domain.ready:
             return True
         found = await self._client.list(CLIQUES, fields=f"metadata.name={domain.uid}.{clique or ''}")
-        return any(self._node in _ready(one.get("daemons"), "nodeName") for one in found.items)
+        return any(self.node in _ready(one.get("daemons"), "nodeName") for one in found.items)
 
     async def serve(self, domain: Domain) -> None:
         """Label this node as one of the domain's. Raises DeviceHeld while it is another's."""
-        metadata = (await self._client.get(NODES, self._node))["metadata"]
+        metadata = (await self._client.get(NODES, self.node))["metadata"]
         current = (metadata.get("labels") or {}).get(LABEL)
         if current == domain.uid:
             return
         if current:
             raise DeviceHeld(
-                f"node {self._node} serves the ComputeDomain {current}, and one at a time only; where that is gone, "
+                f"node {self.node} serves the ComputeDomain {current}, and one at a time only; where that is gone, "
                 f"take the label {LABEL} off the node"
             )
         await self._label(metadata, domain.uid)
@@ -72,18 +72,15 @@ class Domains:
 
     async def leave(self, uid: str) -> None:
         """Take the label off, where it is this domain's; a node that is gone has none."""
-        try:
-            metadata = (await self._client.get(NODES, self._node))["metadata"]
-        except NotFound:
-            return
-        if (metadata.get("labels") or {}).get(LABEL) == uid:
-            await self._label(metadata, None)
+        node = await self._client.find(NODES, self.node)
+        if node is not None and (node["metadata"].get("labels") or {}).get(LABEL) == uid:
+            await self._label(node["metadata"], None)
             log.info("the node serves no domain any more", uid=uid)
 
     async def _label(self, metadata: Object, value: str | None) -> None:
         # Only if nobody has changed the node meanwhile: another label of ours may be among that.
         change = {"metadata": {"resourceVersion": metadata["resourceVersion"], "labels": {LABEL: value}}}
-        await self._client.patch(NODES, self._node, change)
+        await self._client.patch(NODES, self.node, change)
 
 
 def _domain(item: Object) -> Domain:

@@ -10,7 +10,7 @@ from typing import Any
 from node_agent.allocation.grants import Grant
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import ClaimRef
-from node_agent.errors import ClaimUnreadable, NotFound
+from node_agent.errors import ClaimUnreadable
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
@@ -82,10 +82,7 @@ class NodeClaims:
                 log.error("claim left out", reason=error)
 
     async def _asked(self, ref: ClaimRef) -> Object | None:
-        try:
-            return await self._client.get(RESOURCE_CLAIMS, ref.name, ref.namespace)
-        except NotFound:
-            return None
+        return await self._client.find(RESOURCE_CLAIMS, ref.name, ref.namespace)
 
 
 def _results(item: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

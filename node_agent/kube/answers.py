@@ -65,6 +65,7 @@ def refusal(verb: str, path: str, status: Mapping[str, Any], retry_after: float 
         path=path,
         code=code,
         reason=reason,
+        name=str(details.get("name") or ""),
         causes=causes,
         retry_after=retry_after,
     )

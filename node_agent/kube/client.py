@@ -80,6 +80,19 @@ class KubeClient:
         """One object; NotFound where there is none."""
         return await self._calls.object(Call(verb="get", path=resource.path(namespace, name)))
 
+    async def find(self, resource: Resource, name: str, namespace: str = "") -> Object | None:
+        """One object, or None where there is none.
+
+        Raises:
+            NotFound: the server does not serve the kind, or is none, as a proxy's page says: the object may be there.
+        """
+        try:
+            return await self.get(resource, name, namespace)
+        except NotFound as error:
+            if error.name != name:
+                raise
+            return None
+
     async def list(self, resource: Resource, namespace: str = "", *, fields: str = "", labels: str = "") -> Listing:
         """All objects that the selectors name, of all namespaces where none is given.
 

@@ -17,6 +17,7 @@ from node_agent.errors import (
     DomainRefused,
     KubeError,
     NodeAgentError,
+    NotFound,
     PoolUnknown,
     UnknownDevice,
 )
@@ -298,6 +299,39 @@ async def test_a_claim_that_is_still_there_is_not_swept(tmp_path: Path) -> None:
         here.claim(config("ComputeDomainChannelConfig", domain), name=ref.name)
         await here.claims.sweep()
         assert here.label is None, "another claim of its name is not it"
+
+
+@pytest.mark.parametrize("pool", [None, "tray-2"])
+async def test_a_claim_that_was_freed_while_the_kubelet_was_away_is_swept(tmp_path: Path, pool: str | None) -> None:
+    """It is there for its next pod, which may be on another node; this one was no other domain's for ever."""
+    async with world(tmp_path) as here:
+        domain = here.domain()
+        here.ready(domain)
+        ref = here.channel(domain)
+        await here.prepare(ref)
+        (claim,) = here.server.objects(RESOURCE_CLAIMS)
+        if pool is None:
+            del claim["status"]["allocation"]
+        else:
+            claim["status"]["allocation"]["devices"]["results"][0]["pool"] = pool
+        here.server.put(RESOURCE_CLAIMS, claim)
+        await here.claims.sweep()
+        assert (here.label, here.specs, await here.record.all()) == (None, [], [])
+
+
+async def test_a_404_that_speaks_of_no_object_gives_nothing_back(tmp_path: Path) -> None:
+    """So answer proxies, and servers that do not serve the kind at the moment."""
+    async with world(tmp_path) as here:
+        domain = here.domain()
+        here.ready(domain)
+        ref = here.channel(domain)
+        await here.prepare(ref)
+        here.server.fail(1, path=ref.name, code=404)
+        with pytest.raises(NotFound):
+            await here.claims.sweep()
+        here.server.fail(1, path=NODE, code=404)
+        assert isinstance(await here.unprepare(ref), NotFound), "the node may be there, and have the label"
+        assert (here.label, [entry.uid for entry in await here.record.all()]) == (domain, [ref.uid])
 
 
 async def test_a_claim_that_is_gone_or_replaced_is_not_prepared(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.dra.claim_source import NodeClaims
 from node_agent.dra.operations import ClaimRef
-from node_agent.errors import ClaimUnreadable, Unavailable
+from node_agent.errors import ClaimUnreadable, NotFound, Unavailable
 from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
@@ -127,6 +127,18 @@ async def test_who_lives_is_not_told_by_halves_where_the_server_is_away(server: 
     server.fail(1000, verb="get", path="/b")
     with pytest.raises(Unavailable):
         await claims.live([grant(first), grant(second)])
+
+
+async def test_a_404_that_speaks_of_no_claim_makes_none_of_them_gone(server: ApiServer, claims: NodeClaims) -> None:
+    """So answer proxies, and servers that do not serve the kind at the moment."""
+    item = put(server, "a")
+    server.fail(3, verb="get", path="/a", code=404, message="404 page not found")
+    with pytest.raises(NotFound, match="page not found"):
+        await claims.live([grant(item)])
+    with pytest.raises(NotFound):
+        await claims.held(grant(item))
+    with pytest.raises(NotFound):
+        await claims.claim(ref(item))
 
 
 async def test_all_are_those_with_devices_of_this_node_and_driver(server: ApiServer, claims: NodeClaims) -> None:

@@ -290,6 +290,18 @@ async def test_a_patch_of_a_kind_that_the_server_does_not_take_is_told(client: K
     assert refused.value.code == 415
 
 
+async def test_an_object_is_gone_where_the_server_says_so_by_its_name(server: ApiServer, client: KubeClient) -> None:
+    server.put(NODES, node("n1"))
+    assert (await client.find(NODES, "n1") or {})["metadata"]["name"] == "n1"
+    assert await client.find(NODES, "n2") is None
+    server.fail(path="n1", code=404, message="404 page not found")
+    with pytest.raises(NotFound, match="404 page not found"):
+        await client.find(NODES, "n1")
+    server.serve(RESOURCE_CLAIMS.group, "v1beta1")
+    with pytest.raises(NotFound):
+        await client.find(RESOURCE_CLAIMS, "a", "default")
+
+
 async def test_events_are_written_like_any_object(server: ApiServer, client: KubeClient) -> None:
     event = {"metadata": {"name": "a.1", "namespace": "default"}, "reason": "GpuLost", "note": "gpu-3"}
     await client.create(EVENTS, event)
