@@ -140,7 +140,7 @@ class LimitDoor:
         # Whoever comes after this agent may find a partition gone, and knows only from here whose GPU it took.
         if any(hold.part is not None for grant in live for hold in grant.holds):
             await self._ledger.store()
-        self._ages.keep({"", *known})
+        self._ages.keep({"", *self._ledger.grants.value})
         self.synced.set()
         if any(grant.holder.id not in self._listed for grant in self._ledger.grants_of(Door.LIMIT)):
             self._news.set()

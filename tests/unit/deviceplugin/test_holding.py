@@ -205,6 +205,29 @@ async def test_a_clock_that_is_set_after_the_kubelets_start_takes_nothing_from_a
         assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
 
 
+async def test_a_clock_that_is_set_takes_nothing_from_a_pod_that_came_while_another_gave_back(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, pods = WallClock(monkeypatch), Pods()
+    pods.held = {RESOURCE: ["GPU-1", "GPU-2"]}
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    await door.take(RESOURCE, [device(1), device(2)])
+
+    async def next_pod() -> None:
+        async for _ in ledger.grants.watch():
+            if len(ledger.grants_of(Door.LIMIT)) == 1:
+                await door.take(RESOURCE, [device(3)])
+                clock.ahead = 3600.0
+                return
+
+    async with running(next_pod()) as taken, running(door.run()):
+        await pods.asked_again()
+        pods.held = {}
+        await taken
+        await pods.asked_again()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-3"}
+
+
 async def test_the_next_pod_of_a_device_keeps_it_although_the_last_one_was_listed(ledger: Ledger) -> None:
     pods = Pods()
     pods.held = {RESOURCE: ["GPU-1"]}
