@@ -18,7 +18,8 @@ from tools.rights_page import MANIFESTS, MODES, beside, page, reasons, rights
 
 CODE = Path(resources.__file__).parents[1]
 KINDS = {name: kind for one in (resources, domains) for name, kind in vars(one).items() if isinstance(kind, Resource)}
-VERBS = {"get", "list", "create", "update", "patch", "delete"}
+VERBS = {"get": "get", "find": "get"} | {verb: verb for verb in ("list", "create", "update", "patch", "delete")}
+"""The client's methods, and the right that each takes."""
 # What the API server asks for besides: who writes a claim's status has to say that it is for devices of its own node.
 BESIDES = ("resource.k8s.io", "resourceclaims/driver", "associated-node:patch")
 # Asked for where it is found out whose pod the agent is, and by nothing that the doctor could miss.
@@ -84,9 +85,9 @@ def asked_by_the_code() -> Iterator[tuple[str, str, str]]:
 def _asked(call: ast.Call, file: Path) -> Iterator[tuple[str, str, str]]:
     match call.func, call.args:
         case ast.Attribute(attr=verb), [ast.Name(id=name), *_] if verb in VERBS and name in KINDS:
-            verbs, kind = {verb}, KINDS[name]
+            verbs, kind = {VERBS[verb]}, KINDS[name]
         case ast.Attribute(attr=verb), [ast.Attribute(attr="_resource"), *_] if verb in VERBS:
-            verbs, kind = {verb}, resources.RESOURCE_SLICES
+            verbs, kind = {VERBS[verb]}, resources.RESOURCE_SLICES
         case ast.Name(id="Mirror"), [_, ast.Name(id=name)]:
             verbs, kind = {"list", "watch"}, KINDS[name]
         case ast.Name(id="Mirror"), [_, ast.Attribute(attr="_resource")]:
