@@ -17,7 +17,6 @@ from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
-from node_agent.model.claim import Claim, ClaimUid
 from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
@@ -52,7 +51,8 @@ class StatusWriter:
         self._inventory = inventory
         self._health = health
         self._published = published
-        self._written: dict[ClaimUid, Entries] = {}
+        # With the claim as it was when that was written: one that is prepared anew may have lost its status since.
+        self._written: dict[str, tuple[Object, Entries]] = {}
         self._trouble = Steady()
 
     async def run(self) -> None:
@@ -60,25 +60,27 @@ class StatusWriter:
         async for _ in changes(self._grants, self._inventory, self._health, every=lambda: spread(AGAIN_SECONDS)):
             await asyncio.sleep(SETTLE_SECONDS)
             prepared = {uid: grant for uid, grant in self._grants.value.items() if _is_prepared(grant)}
-            self._written = {uid: entries for uid, entries in self._written.items() if uid in prepared}
+            self._written = {uid: written for uid, written in self._written.items() if uid in prepared}
             self._claims.forget_but(self._grants.value)
             for uid, grant in prepared.items():
-                await self._write_or_tell(ClaimUid(uid), grant)
+                await self._write_or_tell(uid, grant)
 
-    async def _write_or_tell(self, uid: ClaimUid, grant: Grant) -> None:
+    async def _write_or_tell(self, uid: str, grant: Grant) -> None:
         try:
             item = await self._claims.held(grant)
             if item is not None:
-                # What an agent before us has written need not be written again.
-                self._written.setdefault(uid, _entries(item))
-                await self._write(claim_of(item), grant)
+                await self._write(item, grant)
         except ClaimUnreadable:
             return  # its configuration was understood when it was prepared, so somebody has written another claim
         except KubeError as error:
             if self._trouble.should_say(str(error) if isinstance(error, Forbidden) else type(error).__name__):
                 log.warning("status of a claim cannot be written", claim=grant.holder.name, reason=error)
 
-    async def _write(self, claim: Claim, grant: Grant) -> None:
+    async def _write(self, item: Object, grant: Grant) -> None:
+        claim = claim_of(item)
+        seen, written = self._written.get(claim.uid, (None, []))
+        # What an agent before us has written need not be written again.
+        written = written if seen is item else _entries(item)
         entries = device_statuses(
             claim,
             DRIVER,
@@ -89,7 +91,7 @@ class StatusWriter:
             holds=grant.holds,
         )
         # An agent that has just started does not know its devices yet, and what was said of them stands.
-        if not entries or _without_times(entries) == _without_times(self._written.get(claim.uid, [])):
+        if not entries or _without_times(entries) == _without_times(written):
             return
         patch = apply_patch(claim, RESOURCE_CLAIMS.api_version, entries)
         # A claim that is gone has nobody to be told.
@@ -97,7 +99,7 @@ class StatusWriter:
             await self._client.patch(
                 RESOURCE_CLAIMS, claim.name, patch, claim.namespace, how=Patch.APPLY, subresource="status"
             )
-        self._written[claim.uid] = entries
+        self._written[claim.uid] = item, entries
 
 
 def _is_prepared(grant: Grant) -> bool:
@@ -116,7 +118,7 @@ def _without_times(entries: Entries) -> list[Any]:
             **entry,
             "conditions": [
                 {key: value for key, value in condition.items() if key != "lastTransitionTime"}
-                for condition in entry["conditions"]
+                for condition in entry.get("conditions") or ()
             ],
         }
         for entry in entries
