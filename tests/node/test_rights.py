@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from tests.node.installed import NAMESPACE
 from tests.node.rig import manifests
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, NAMESPACE
+from tests.node.test_claims import DRIVER
 from tests.node.test_claims_and_scheduler import slice_of
 
 pytestmark = pytest.mark.node
