@@ -16,7 +16,7 @@ from node_agent.computedomain.names import DRIVER, Kind
 from node_agent.computedomain.record import Entries, Entry, Record
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import PATIENCE_SECONDS, ClaimRef, Operations, Prepared, PreparedDevice
-from node_agent.errors import ClaimUnreadable, DeviceHeld, DomainNotReady, PoolUnknown
+from node_agent.errors import ClaimUnreadable, DeviceHeld, DomainNotReady, Overtaken, PoolUnknown
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS
@@ -88,8 +88,7 @@ class DomainClaims(Operations):
             if wish.kind is Kind.CHANNEL and not entry.prepared:
                 await self._joined(domain, clique)
             names = await self._written(claim, wish, domain, clique)
-            async with self._record.turn() as entries:
-                await entries.put(_entry(claim, wish, prepared=True))
+            await self._kept(claim, wish)
         log.info("claim prepared", claim=claim.full_name, uid=claim.uid, domain=str(domain), device=wish.result.device)
         return (_prepared(wish, names),)
 
@@ -107,6 +106,14 @@ class DomainClaims(Operations):
                 raise DeviceHeld(f"claim {claim.full_name} was allocated anew before it was given back here")
             await entries.put(entry)
             return entry
+
+    async def _kept(self, claim: Claim, wish: Wish) -> None:
+        """Write down that the pod may start. Raises Overtaken where another agent of the node was told it has ended."""
+        async with self._record.turn() as entries:
+            if entries.get(claim.uid) is None:
+                await self._files.remove(claim.uid)
+                raise Overtaken(f"claim {claim.full_name} was unprepared while it was prepared: nothing is left of it")
+            await entries.put(_entry(claim, wish, prepared=True))
 
     async def _joined(self, domain: Domain, clique: str | None) -> None:
         await self._domains.serve(domain)

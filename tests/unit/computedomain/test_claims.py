@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.computedomain.names import DOMAINS, LABEL
+from node_agent.computedomain.names import CLIQUES, DOMAINS, LABEL
 from node_agent.errors import (
     ClaimConfigInvalid,
     ClaimUnreadable,
@@ -18,11 +18,13 @@ from node_agent.errors import (
     KubeError,
     NodeAgentError,
     NotFound,
+    Overtaken,
     PoolUnknown,
     UnknownDevice,
 )
-from node_agent.kube.resources import NODES, RESOURCE_CLAIMS
+from node_agent.kube.resources import NODES, RESOURCE_CLAIMS, Object
 from node_agent.model.inventory import Inventory
+from tests.fakes.api_store import Matches, Place
 from tests.unit.computedomain.world import CLIQUE, NODE, SYSTEM, TEAM, config, rack, world
 
 
@@ -253,6 +255,26 @@ async def test_a_label_that_cannot_be_taken_off_keeps_the_claim_for_the_next_try
         here.server.permit()
         assert await here.unprepare(ref) == ()
         assert here.label is None
+
+
+async def test_what_another_agent_of_the_node_has_given_back_meanwhile_is_not_held_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an update the kubelet may ask the one to prepare and the other to unprepare."""
+    async with world(tmp_path) as here:
+        domain = here.domain()
+        here.ready(domain)
+        select = here.server.store.select
+
+        def and_meanwhile(place: Place, matches: Matches | None = None) -> list[Object]:
+            if place.plural == CLIQUES.plural:
+                (tmp_path / "compute-domains.json").unlink()
+            return select(place, matches)
+
+        monkeypatch.setattr(here.server.store, "select", and_meanwhile)
+        answer = await here.prepare(here.channel(domain))
+        assert isinstance(answer, Overtaken), answer
+        assert (here.specs, await here.record.all()) == ([], [])
 
 
 # Over restarts
