@@ -15,7 +15,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-fabric test-gpu soak crash fuzz check docs format bench bench-short bench-cluster release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-kueue test-fabric test-gpu soak crash fuzz check docs format bench bench-short bench-cluster release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (G
 
 test-nfd: $(READY) ## labels and topology object beside the real Node Feature Discovery (Go, root; builds it once)
 	$(BIN)/python -m pytest -m nfd tests/node/test_nfd.py $(ARGS)
+
+test-kueue: $(READY) ## jobs with limits and claims under the quotas of the real Kueue (Go, root; builds it once)
+	$(BIN)/python -m pytest -m kueue tests/node/test_kueue.py $(ARGS)
 
 rig: $(READY) ## a real one-node Kubernetes in the background, with the agent's image on it (Go, root); make rig-down ends it
 	@$(BIN)/python -m tests.node.rig start

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields
+from typing import Any
 
 import pytest
 import yaml
@@ -37,6 +38,34 @@ def test_an_example_with_a_fact_that_nobody_checks_is_refused() -> None:
     with pytest.raises(TypeError, match="gpu_count"):
         examples.outcome({"gpu-count": 2})
     assert "gpus" in {one.name for one in fields(examples.Outcome)}
+
+
+@pytest.mark.parametrize("name", ["limits", "claims"])
+def test_an_example_for_kueue_says_of_each_job_what_becomes_of_it(name: str) -> None:
+    example = examples.example(f"kueue/{name}")
+    jobs = [one for one in example.objects if one["kind"] == "Job"]
+    assert set(example.expected) == {job["metadata"]["name"] for job in jobs}
+    queues = {one["metadata"]["name"] for one in kueue("queue") if one["kind"] == "LocalQueue"}
+    assert {job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for job in jobs} == queues
+
+
+def test_the_kinds_of_gpu_in_the_queue_go_by_labels_that_the_agent_writes() -> None:
+    labels = {one["metadata"]["name"]: one["spec"]["nodeLabels"] for one in kueue("queue") if "Flavor" in one["kind"]}
+    for flavor, chosen in labels.items():
+        written = (DEPLOY.parent / "tests" / "golden" / "labels" / f"{flavor}-8.txt").read_text().splitlines()
+        assert {f"{key}={value}" for key, value in chosen.items()} <= set(written)
+
+
+def test_kueue_is_told_of_a_class_that_is_shipped_and_counts_it_as_its_limits() -> None:
+    classes = yaml.safe_load_all((DEPLOY / "daemonset/components/claims/deviceclasses.yaml").read_text())
+    shipped = {one["metadata"]["name"]: one["spec"].get("extendedResourceName") for one in classes}
+    (settings,) = kueue("settings")
+    (mapping,) = settings["resources"]["deviceClassMappings"]
+    assert {shipped[name] for name in mapping["deviceClassNames"]} == {mapping["name"]}
+
+
+def kueue(name: str) -> list[Any]:
+    return list(yaml.safe_load_all((examples.EXAMPLES / "kueue" / f"{name}.yaml").read_text()))
 
 
 def test_the_page_of_examples_has_all_of_them() -> None:

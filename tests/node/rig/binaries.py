@@ -98,13 +98,20 @@ CONTAINERD = Module(
     programs={name: f"{CONTAINERD_PROJECT}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     version_flags=f"-X {CONTAINERD_PROJECT}/version.Version={{bare}}",
 )
-# Not part of a node; built by its own tests only.
+# Not part of a node; built by their own tests only.
 NFD_PROJECT = "sigs.k8s.io/node-feature-discovery"
 NFD = Module(
     folder="nfd",
     project=NFD_PROJECT,
     programs={name: f"{NFD_PROJECT}/cmd/{name}" for name in ("nfd-master", "nfd-worker", "nfd-topology-updater")},
     version_flags=f"-X {NFD_PROJECT}/pkg/version.version={{version}}",
+)
+KUEUE_PROJECT = "sigs.k8s.io/kueue"
+KUEUE = Module(
+    folder="kueue",
+    project=KUEUE_PROJECT,
+    programs={"kueue": f"{KUEUE_PROJECT}/cmd/kueue"},
+    version_flags=f"-X {KUEUE_PROJECT}/pkg/version.GitVersion={{version}}",
 )
 # Not part of a node either: what puts the manifests together, in an operator's hand.
 HELM = Module(folder="helm", project="helm.sh/helm/v4", programs={"helm": "helm.sh/helm/v4/cmd/helm"})

@@ -88,6 +88,8 @@ def api_server(setup: Setup) -> list[str]:
         f"--tls-private-key-file={credentials.key}",
         f"--token-auth-file={credentials.tokens}",
         "--authorization-mode=Node,RBAC",
+        # Webhooks are reached at their pods, since no kube-proxy forwards what goes to their services.
+        "--enable-aggregator-routing",
         # For `kubectl logs` and `exec`: nobody knows the node by its name.
         "--kubelet-preferred-address-types=InternalIP",
         "--enable-admission-plugins=NodeRestriction",
