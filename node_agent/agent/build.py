@@ -14,7 +14,7 @@ from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.layouts import LayoutNews, NodeLayouts, layout_services, node_layouts
 from node_agent.agent.listeners import status_services
 from node_agent.agent.live import Live
-from node_agent.agent.mps import MpsHealth, find_control, mps_daemons
+from node_agent.agent.mps import MpsHealth, mps_daemons, what_mps_lacks
 from node_agent.agent.mps_shares import MpsShares
 from node_agent.agent.node_reports import ConfigNews, News, Told, node_reports
 from node_agent.agent.plugins import DevicePlugins
@@ -162,7 +162,7 @@ def _surroundings(ground: Ground, agent: Agent) -> Surroundings:
         files=ground.files,
         mps=agent.mps,
         served=agent.served,
-        mps_available=lambda: find_control(roots) is not None,
+        what_mps_lacks=lambda: what_mps_lacks(ground.live.settings.value, roots),
         slices=agent.slices,
         live=agent.live.settings,
     )

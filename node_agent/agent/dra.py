@@ -82,7 +82,7 @@ class Surroundings:
     files: Lane
     mps: MpsDaemons
     served: Latest[Mapping[DeviceUuid, str | None]]
-    mps_available: Callable[[], bool]
+    what_mps_lacks: Callable[[], str | None]
     slices: TimeSlices
     live: Latest[Settings]
 
@@ -205,7 +205,7 @@ def _sharers(around: Surroundings, pool: PoolKeeper, live: LivePartitions) -> Sh
         driver=DRIVER,
         published=lambda: _published(pool),
         gpus=lambda: around.inventory.value.by_uuid,
-        available=around.mps_available,
+        lacks=around.what_mps_lacks,
         enforcement=lambda: around.live.value.dra_enforce_limits,
         partition=live.known,
     )

@@ -9,6 +9,7 @@ from node_agent.cdi.catalogue import BINARY_FOLDERS
 from node_agent.cdi.roots import DriverRoots
 from node_agent.config.settings import Settings
 from node_agent.dra.mps_step import user_of
+from node_agent.errors import MpsImpossible
 from node_agent.hardware.provider import Modes
 from node_agent.health.board import HealthBoard
 from node_agent.health.findings import Finding
@@ -32,6 +33,27 @@ def find_control(roots: DriverRoots) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
+def control_program(settings: Settings, roots: DriverRoots) -> Path:
+    """The program to start and to ask daemons with. Raises MpsImpossible with what the node lacks for MPS."""
+    if settings.pod_name and settings.mps_root is None:
+        raise MpsImpossible(
+            "this pod has no folder of MPS that containers could mount from the host: install it with the component mps"
+        )
+    program = find_control(roots)
+    if program is None:
+        raise MpsImpossible(f"the driver has no {CONTROL}: install it, or set the driver root")
+    return program
+
+
+def what_mps_lacks(settings: Settings, roots: DriverRoots) -> str | None:
+    """What keeps MPS from the whole node; None where nothing does."""
+    try:
+        control_program(settings, roots)
+    except MpsImpossible as error:
+        return str(error)
+    return None
+
+
 def mps_folder(settings: Settings) -> Path:
     """Where the daemons' folders are, on the host as for the agent: containers get them by this path."""
     return settings.mps_root or settings.paths.run_dir / "mps"
@@ -50,7 +72,7 @@ def mps_daemons(
         Host(
             folder=mps_folder(settings),
             records=Records(settings.paths.state_dir / "mps"),
-            program=lambda: find_control(roots),
+            program=lambda: control_program(settings, roots),
             modes=modes,
             lane=lane,
             sizes=sizes,

@@ -98,14 +98,14 @@ def uses_of(
 class Sharers:
     """Tells how claims use the devices of ``driver``, by what the node has at the moment.
 
-    ``available`` says whether the driver has MPS at all, ``enforcement`` what is to be done about parts, ``partition``
+    ``lacks`` says what keeps MPS from the node, ``enforcement`` what is to be done about parts, ``partition``
     which one is at a place.
     """
 
     driver: str
     published: Callable[[], Mapping[str, PublishedDevice]]
     gpus: Callable[[], Mapping[GpuUuid, Gpu]]
-    available: Callable[[], bool]
+    lacks: Callable[[], str | None]
     enforcement: Callable[[], Enforcement]
     partition: Callable[[Place], Partition | None] = lambda place: None
 
@@ -115,16 +115,16 @@ class Sharers:
 
     def with_modes(self, claim: Claim) -> Claim:
         """The claim with the modes that its devices need. Raises as ``uses`` and ``mode_of``."""
-        uses, available = self.uses(claim), self.available()
-        modes = {id(use.result): mode_of(use, self.enforcement(), available=available) for use in uses}
+        uses, lacks = self.uses(claim), self.lacks()
+        modes = {id(use.result): mode_of(use, self.enforcement(), lacks=lacks) for use in uses}
         results = tuple(replace(result, mode=modes.get(id(result), "")) for result in claim.results or ())
         return replace(claim, results=results)
 
 
-def mode_of(use: Use, enforcement: Enforcement, *, available: bool) -> str:
+def mode_of(use: Use, enforcement: Enforcement, *, lacks: str | None) -> str:
     """How the GPUs have to be set for a device, in the words of ``Hold.mode``.
 
-    ``available`` says whether the driver has MPS at all. Raises MpsImpossible where parts are ``always`` enforced and
+    ``lacks`` says what keeps MPS from the node. Raises MpsImpossible where parts are ``always`` enforced and
     these cannot be.
     """
     if use.result.admin:
@@ -136,7 +136,7 @@ def mode_of(use: Use, enforcement: Enforcement, *, available: bool) -> str:
         return ""
     if use.part is None or enforcement == "never":
         return APART
-    trouble = _in_the_way(use.gpus, available)
+    trouble = lacks or _too_old(use.gpus)
     if trouble is None:
         return MPS
     if enforcement == "always":
@@ -151,10 +151,8 @@ def _configured(sharing: Sharing) -> str:
     return time_slices_of(Interval(interval))
 
 
-def _in_the_way(gpus: Iterable[Gpu], available: bool) -> str | None:
+def _too_old(gpus: Iterable[Gpu]) -> str | None:
     """What keeps MPS from these GPUs."""
-    if not available:
-        return "the driver has no nvidia-cuda-mps-control"
     for gpu in gpus:
         if gpu.compute_capability is not None and gpu.compute_capability < VOLTA:
             return f"{gpu.name} has compute capability {gpu.compute_capability}, and MPS limits its clients from 7.0 on"

@@ -48,7 +48,7 @@ def test_the_health_of_a_claims_device_stays_known_for_longer_than_the_kubelet_b
     cluster: RealNode, agent: AgentPod
 ) -> None:
     run(cluster, "long", 1)
-    wait_until("the health is known", lambda: set(health(cluster, "long").values()) == {"Healthy"}, timeout=30)
+    wait_until("the health is known", lambda: set(health(cluster, "long").values()) == {"Healthy"}, timeout=60)
     with agents.watched(lambda: tuple(health(cluster, "long").values()), every=1) as seen:
         time.sleep(35)
     assert seen == {("Healthy",)}

@@ -32,7 +32,7 @@ def test_where_the_kubelet_has_no_gpu_limits_come_as_claims_and_no_gpu_is_given_
     agents.offered(cluster, 0)
 
     cluster.api.create(agents.gpu_pod("by-claim", 3))
-    wait_until("the scheduler has made a claim of it", lambda: extended(cluster), timeout=20)
+    wait_until("the scheduler has made a claim of it", lambda: extended(cluster), timeout=60)
     start_process(cluster, name="second")
     by_claim = cluster.pods.wait("by-claim", timeout=60)
 
@@ -55,7 +55,7 @@ def test_a_gpu_in_trouble_goes_to_those_who_tolerate_it_alone(cluster: RealNode,
     only = f'device.attributes["{DRIVER}"].uuid == "{attribute(devices(cluster)["gpu-5"], "uuid")}"'
     selectors = [{"cel": {"expression": only}}]
     agents.simulate(cluster, "xid", "--gpu", "gpu-5", "--code", "79")
-    wait_until("the device is tainted", lambda: devices(cluster)["gpu-5"].get("taints"), timeout=10)
+    wait_until("the device is tainted", lambda: devices(cluster)["gpu-5"].get("taints"), timeout=60)
 
     cluster.api.create(claim("careful", selectors=selectors))
     cluster.api.create(pod_with("careful", "careful"))

@@ -41,7 +41,7 @@ def profiles(node: RealNode) -> dict[str, int]:
 
 
 def publishes(node: RealNode, **wanted: int) -> None:
-    wait_until(f"{wanted} are published", lambda: profiles(node) == wanted, timeout=20)
+    wait_until(f"{wanted} are published", lambda: profiles(node) == wanted, timeout=60)
 
 
 def of_profile(profile: str) -> list[Object]:
@@ -64,7 +64,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     relabel(cluster, "all-balanced")
     publishes(cluster, **{"gpu": 1, "1g.18gb": 14, "2g.35gb": 7, "3g.71gb": 7})
     assert state(cluster) == "pending"
-    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "pod default/whole"), timeout=20)
+    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "pod default/whole"), timeout=60)
     cluster.api.create(claim("large", selectors=of_profile("3g.71gb"), deviceClassName=MIG))
     cluster.api.create(pod_with("large", "large"))
     cluster.pods.wait("large", timeout=60)
@@ -75,9 +75,9 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     # A wish in the middle of another: the last one holds, and the partition that a pod has stays.
     relabel(cluster, "all-1g.18gb")
     relabel(cluster, "all-2g.35gb")
-    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "3g.71gb"), timeout=20)
+    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "3g.71gb"), timeout=60)
     publishes(cluster, **{"2g.35gb": 22, "3g.71gb": 1, "1g.18gb": 2})
-    wait_until("what is to go is given to nobody", lambda: all(map(tainted, small(cluster))), timeout=10)
+    wait_until("what is to go is given to nobody", lambda: all(map(tainted, small(cluster))), timeout=60)
     assert state(cluster) == "pending"
     began = time.monotonic()
     ended(cluster, "large")
@@ -88,7 +88,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     # What is not there changes nothing and is said; without the label nothing is said any more.
     relabel(cluster, "all-9g.1gb")
     says(cluster, "failed")
-    wait_until("an Event names the mistake", lambda: tells(cluster, "GPULayoutFailed", "'all-9g.1gb'"), timeout=20)
+    wait_until("an Event names the mistake", lambda: tells(cluster, "GPULayoutFailed", "'all-9g.1gb'"), timeout=60)
     publishes(cluster, **{"2g.35gb": 24})
     relabel(cluster, "all-disabled")
     says(cluster, "success")

@@ -37,7 +37,7 @@ def test_the_node_is_ready_within_its_time(node: RealNode) -> None:
     assert conditions["Ready"] == "True"
     assert node.allocatable("pods") == 110
     assert node.allocatable("rig.test/none") == 0
-    assert node.started_in < 40
+    assert node.started_in < 120
 
 
 def test_a_pod_runs_and_its_log_is_read(node: RealNode) -> None:
@@ -238,4 +238,4 @@ def test_waiting_ends_with_the_first_true_answer() -> None:
     answers = iter([0, 0, 7])
     began = time.monotonic()
     assert wait_until("a number", lambda: next(answers), every=0.001) == 7
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30

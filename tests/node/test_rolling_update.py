@@ -47,7 +47,7 @@ def forget_holders(node: RealNode) -> None:
 
 
 def await_nothing_held(node: RealNode) -> None:
-    wait_until("nothing is held", lambda: not held_since_all(node), timeout=20)
+    wait_until("nothing is held", lambda: not held_since_all(node), timeout=60)
 
 
 def stored(node: RealNode) -> tuple[Stored, ...]:
@@ -82,7 +82,7 @@ def by_limit(node: RealNode, program: Program, name: str) -> str:
     node.pods.run(agents.gpu_pod(name, 1))
     ((uuid,),) = agents.allocated(program)[before:]
     device = next(one for one, content in devices(node).items() if attribute(content, "uuid") == uuid)
-    wait_until("claims are kept from it", lambda: device in held_since_all(node), timeout=10, every=0.02)
+    wait_until("claims are kept from it", lambda: device in held_since_all(node), timeout=60, every=0.02)
     return device
 
 

@@ -95,7 +95,7 @@ def gpus(node: RealNode) -> dict[str, tuple[str, str, str]]:
 def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_left_alone(cluster: RealNode) -> None:
     node = cluster
     node.api.create(DEFINITION)
-    wait_until("the kind is served", lambda: found(node) == {}, timeout=20)
+    wait_until("the kind is served", lambda: found(node) == {}, timeout=60)
     reports = {"topology": True, "kubeletConfig": str(node.machine.folder / "etc" / "kubelet.yaml")}
     node.machine.run(["rm", "-rf", STATE])
     agent = start_process(node, nodeReports=reports, state_dir=STATE)
@@ -125,5 +125,5 @@ def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_
     body = theirs | {"metadata": {"name": node.name}}
     node.api.request("PATCH", path, body, content_type="application/apply-patch+yaml")
     start_process(node, nodeReports=reports, name="second", state_dir=STATE)
-    wait_until("it stands back", lambda: "nfd-topology-updater" in reported(node, "topology"), timeout=20)
+    wait_until("it stands back", lambda: "nfd-topology-updater" in reported(node, "topology"), timeout=60)
     assert found(node)["zones"] == made["zones"]

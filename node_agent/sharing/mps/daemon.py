@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from node_agent.errors import DeviceLost, MpsError, MpsImpossible, NodeAgentError, NotSupported, StateError
+from node_agent.errors import DeviceLost, MpsError, NodeAgentError, NotSupported, StateError
 from node_agent.hardware.provider import ComputeMode, Modes
 from node_agent.kit.alone import alone
 from node_agent.kit.backoff import pauses
@@ -60,13 +60,13 @@ class Times:
 class Host:
     """What all daemons of the node have in common.
 
-    ``folder`` is on the host under this very path. ``program`` finds the control program, None where there is none;
+    ``folder`` is on the host under this very path. ``program`` finds the control program, or raises MpsImpossible;
     ``sizes`` tells the memory of devices in bytes; ``lane`` is for what blocks.
     """
 
     folder: Path
     records: Records
-    program: Callable[[], Path | None]
+    program: Callable[[], Path]
     modes: Modes
     lane: Lane
     sizes: Callable[[], Mapping[DeviceUuid, int]] = dict
@@ -299,11 +299,8 @@ class Daemon:
             raise MpsError(f"processes {pids} of an MPS daemon do not end, not even on {signal.SIGKILL.name}")
 
     def _control(self, record: Record) -> Control:
-        program = self._host.program()
-        if program is None:
-            raise MpsImpossible("the driver has no nvidia-cuda-mps-control: install it, or set the driver root")
         environment = daemon_environment(record.devices, self._host.folders(self.key, record))
-        return Control(program=program, environment=environment, answer_seconds=self._host.times.answer)
+        return Control(program=self._host.program(), environment=environment, answer_seconds=self._host.times.answer)
 
     async def _record(self, change: Callable[[Record], Record]) -> Record | None:
         return await self._blocking("keep an MPS daemon's record", partial(self._host.records.change, self.key, change))

@@ -47,12 +47,12 @@ class Pods:
         self._api = api
         self._machine = machine
 
-    def run(self, manifest: Object, phase: str = "Running", *, timeout: float = 30) -> Object:
+    def run(self, manifest: Object, phase: str = "Running", *, timeout: float = 60) -> Object:
         """Make a pod and await a phase of it; returns the pod as it is then."""
         metadata = self._api.create(manifest)["metadata"]
         return self.wait(metadata["name"], phase, metadata["namespace"], timeout=timeout)
 
-    def wait(self, name: str, phase: str = "Running", namespace: str = "default", *, timeout: float = 30) -> Object:
+    def wait(self, name: str, phase: str = "Running", namespace: str = "default", *, timeout: float = 60) -> Object:
         """Await a phase of a pod; a RigError as soon as it has ended in another one, or after ``timeout`` seconds."""
 
         def in_phase() -> Object:
@@ -66,7 +66,7 @@ class Pods:
 
         return wait_until(f"pod {namespace}/{name} is {phase}", in_phase, timeout=timeout)
 
-    def wait_gone(self, name: str, namespace: str = "default", *, timeout: float = 30) -> None:
+    def wait_gone(self, name: str, namespace: str = "default", *, timeout: float = 60) -> None:
         """Await that a deleted pod is gone: the kubelet has ended its containers and their devices are free."""
         wait_until(
             f"pod {namespace}/{name} is gone",

@@ -23,7 +23,7 @@ class NotYet(Exception):
     """Raised by a condition that does not hold yet; its message says what is still missing."""
 
 
-def wait_until(what: str, condition: Callable[[], T], *, timeout: float = 30, every: float = 0.1) -> T:
+def wait_until(what: str, condition: Callable[[], T], *, timeout: float = 60, every: float = 0.1) -> T:
     """Ask ``condition`` until it returns something true and return that; TimedOut after ``timeout`` seconds.
 
     A condition that can say why it does not hold raises NotYet, and the error repeats its last words. Any other

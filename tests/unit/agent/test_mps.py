@@ -2,9 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from node_agent.agent.mps import MpsHealth, find_control, forget_gone_claims, mps_folder
+from node_agent.agent.mps import (
+    MpsHealth,
+    control_program,
+    find_control,
+    forget_gone_claims,
+    mps_folder,
+    what_mps_lacks,
+)
 from node_agent.allocation.grants import Door
 from node_agent.cdi.roots import DriverRoots
 from node_agent.config.settings import Paths, Settings
@@ -34,6 +42,21 @@ def test_the_control_program_is_found_below_the_drivers_root_and_through_its_lin
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/nvidia-cuda-mps-control").symlink_to("/opt/real")
     assert find_control(roots) == tmp_path / "opt/real"
+
+
+def test_a_pod_needs_a_folder_that_containers_find_on_the_host(tmp_path: Path) -> None:
+    """Its own run folder is nowhere on the host: a container that is told of it there does not start."""
+    roots = DriverRoots(driver=tmp_path)
+    program = tmp_path / "usr/bin/nvidia-cuda-mps-control"
+    program.parent.mkdir(parents=True)
+    program.write_text("")
+    pod, process = Settings(pod_name="agent-x"), Settings()
+    assert "with the component mps" in str(what_mps_lacks(pod, roots))
+    for has_a_place in (process, replace(pod, mps_root=Path("/run/nvidia/mps"))):
+        assert what_mps_lacks(has_a_place, roots) is None
+        assert control_program(has_a_place, roots) == program
+    program.unlink()
+    assert "the driver has no nvidia-cuda-mps-control" in str(what_mps_lacks(process, roots))
 
 
 def test_the_folder_is_that_of_the_configuration_or_the_agents_own() -> None:

@@ -83,7 +83,7 @@ async def world(
             driver=DRIVER,
             published=lambda: {str(name): device for name, device in published.items()},
             gpus=lambda: gpus,
-            available=lambda: mps.program is not None,
+            lacks=mps.lacks,
             enforcement=lambda: enforcement,
         )
         edits = NodeEdits(common=ContainerEdits(), gpus={uuid: ContainerEdits(env=(f"GPU={uuid}",)) for uuid in gpus})

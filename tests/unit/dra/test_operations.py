@@ -36,7 +36,7 @@ SHARERS = Sharers(
     driver=DRIVER,
     published=lambda: DEVICES,
     gpus=dict,
-    available=lambda: False,
+    lacks=lambda: "no MPS",
     enforcement=lambda: "auto",
 )
 

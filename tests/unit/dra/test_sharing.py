@@ -78,28 +78,28 @@ def slices(interval: Any = None) -> GpuConfig:
     ],
 )
 def test_who_takes_a_part_is_held_to_it_unless_the_claim_says_otherwise(wanted: Use, mode: str) -> None:
-    assert mode_of(wanted, "auto", available=True) == mode
+    assert mode_of(wanted, "auto", lacks=None) == mode
 
 
 @pytest.mark.parametrize(
-    ("available", "capability", "why"),
+    ("lacks", "capability", "why"),
     [
-        (False, (9, 0), "the driver has no nvidia-cuda-mps-control"),
-        (True, (6, 1), r"gpu-0 has compute capability 6\.1"),
+        ("no daemon", (9, 0), "no daemon"),
+        (None, (6, 1), r"gpu-0 has compute capability 6\.1"),
     ],
 )
 def test_where_a_part_cannot_be_enforced_it_is_only_counted_or_refused(
-    available: bool, capability: tuple[int, int], why: str
+    lacks: str | None, capability: tuple[int, int], why: str
 ) -> None:
     part = use(gpu(capability=capability), memory="20Gi")
-    assert mode_of(part, "auto", available=available) == APART
+    assert mode_of(part, "auto", lacks=lacks) == APART
     with pytest.raises(MpsImpossible, match=f"gpu-0: the part that was asked for cannot be enforced: {why}"):
-        mode_of(part, "always", available=available)
+        mode_of(part, "always", lacks=lacks)
 
 
 def test_parts_may_be_left_to_the_configuration_of_claims() -> None:
-    assert mode_of(use(memory="20Gi"), "never", available=True) == APART
-    assert mode_of(use(memory="20Gi", config=mps()), "never", available=True) == MPS
+    assert mode_of(use(memory="20Gi"), "never", lacks=None) == APART
+    assert mode_of(use(memory="20Gi", config=mps()), "never", lacks=None) == MPS
 
 
 # Limits
@@ -190,7 +190,7 @@ def sharers(enforcement: Enforcement = "auto", *gpus: Gpu) -> Sharers:
             one.name: PublishedDevice(name=one.name, kind=DeviceKind.GPU, gpus=(one.uuid,)) for one in found
         },
         gpus=lambda: {one.uuid: one for one in found},
-        available=lambda: True,
+        lacks=lambda: None,
         enforcement=lambda: enforcement,
     )
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pynvml
 import pytest
 
+from node_agent.errors import MpsImpossible
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.provider import ComputeMode
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
@@ -32,6 +33,9 @@ GIB = 1 << 30
 QUICK = Times(ask=0.2, answer=1.0, pid=5.0, quit=0.5, steady=60.0, longest_pause=0.3)
 
 
+NO_PROGRAM = "the driver has no nvidia-cuda-mps-control: install it, or set the driver root"
+
+
 @dataclass(kw_only=True)
 class MpsNode:
     """A node whose daemons a test starts and breaks. ``times`` are those of the agents that start from now on."""
@@ -46,6 +50,14 @@ class MpsNode:
         self.simulated.write_tree(self.folder / "root", devices="placeholder")
         self.program = self.folder / "root/usr/bin/nvidia-cuda-mps-control"
 
+    def control(self) -> Path:
+        if self.program is None:
+            raise MpsImpossible(NO_PROGRAM)
+        return self.program
+
+    def lacks(self) -> str | None:
+        return None if self.program is not None else NO_PROGRAM
+
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[MpsDaemons]:
         """An agent's daemons while it runs; what it started goes on after its end."""
@@ -57,7 +69,7 @@ class MpsNode:
                 host = Host(
                     folder=self.folder / "mps",
                     records=self.records,
-                    program=lambda: self.program,
+                    program=self.control,
                     modes=provider.modes,
                     lane=lane,
                     sizes=lambda: sizes,
