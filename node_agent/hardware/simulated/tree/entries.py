@@ -6,7 +6,7 @@ an earlier tree left behind; nothing that no tree has written is ever touched.
 
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -63,13 +63,13 @@ def apply(tree: Tree, root: Path, devices: DeviceNodes) -> None:
         if path not in owned and os.path.lexists(root / path):
             raise SimulationError(f"{root / path} exists and was not written by a simulated node: use another folder")
     # Until all is written both trees are owned, so that a failure half-way leaves nothing that cannot be removed.
-    (root / MANIFEST).write_text("\n".join(sorted({*owned, *tree})), encoding="utf-8")
+    _own({*owned, *tree}, root)
     # Deepest first, so that folders are empty when their turn comes.
     for path in sorted(owned - tree.keys(), reverse=True):
         _remove(root, root / path)
     for path, entry in tree.items():
         _put(root / path, entry, devices)
-    (root / MANIFEST).write_text("\n".join(sorted(tree)), encoding="utf-8")
+    _own(tree, root)
 
 
 def _owned(root: Path) -> set[str]:
@@ -77,6 +77,11 @@ def _owned(root: Path) -> set[str]:
         return set((root / MANIFEST).read_text(encoding="utf-8").splitlines())
     except FileNotFoundError:
         return set()
+
+
+def _own(paths: Iterable[str], root: Path) -> None:
+    # As a whole: without it nothing here is known to be a tree's, and no agent would start here any more.
+    _replace(root / MANIFEST, lambda new: new.write_text("\n".join(sorted(paths)), encoding="utf-8"))
 
 
 def _remove(root: Path, path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from node_agent.errors import SimulationError
 from node_agent.hardware.simulated.tree.entries import MANIFEST, CharDevice, File, Folder, Link, Socket, Tree, apply
+from tests.unit.allocation.support import full_disk
 
 MAY_MAKE_DEVICES = os.geteuid() == 0
 
@@ -138,3 +139,13 @@ def test_a_broken_writer_leaves_what_it_wrote_removable(tmp_path: Path, monkeypa
             apply(tree, tmp_path, "real")
     apply({}, tmp_path, "placeholder")
     assert names(tmp_path) == set()
+
+
+def test_a_tree_whose_writer_dies_while_it_notes_what_is_its_own_can_be_written_again(tmp_path: Path) -> None:
+    before: Tree = {"the-first": file("1"), "the-second": file("2")}
+    apply(before, tmp_path, "placeholder")
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        apply({"the-first": file("1"), "the-third": file("3")}, tmp_path, "placeholder")
+    after: Tree = {"the-first": file("1"), "the-fourth": file("4")}
+    apply(after, tmp_path, "placeholder")
+    assert names(tmp_path) == set(after)
