@@ -4,8 +4,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from node_agent.allocation.grants import Door
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.wire import dra_v1_pb2 as v1
+from tests.crash.invariants import read_books
 from tests.crash.site import Document, Site
 
 Act = Callable[[Site], Awaitable[None]]
@@ -127,6 +129,12 @@ def lying(here: Site, gpu: int) -> int | None:
     return len(found.mig.instances) if found.mig is not None and found.mig_enabled else None
 
 
+def being_cut(here: Site) -> bool:
+    """Whether a change of layout is under way, by the ledger."""
+    grants = read_books(here.place.settings.paths.state_dir / "ledger.json").grants.values()
+    return any(grant.holder.door is Door.LAYOUT for grant in grants)
+
+
 LAYOUTS = """
 version: v1
 mig-configs:
@@ -141,7 +149,8 @@ def lays_out(layout: str, instances: int | None) -> Act:
         file.write_text(LAYOUTS)
         here.out = {here.place.uuid(5)} if layout == "two" else set()
         here.configure(agent_with(mig={"onDemand": [CUT], "configFile": str(file), "config": layout}))
-        await here.comes(lambda: lying(here, 5) == instances)
+        # An order that is taken back before its change is done calls that off, and what was there before is made again.
+        await here.comes(lambda: lying(here, 5) == instances and not being_cut(here))
 
     return act
 

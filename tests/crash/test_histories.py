@@ -94,7 +94,8 @@ def _watched(name: str, function: Callable[..., Any], folder: str, life: Callabl
 
 
 class Histories(RuleBasedStateMachine):
-    """``prepared`` and ``pods`` say who has which device; ``begun`` are claims of whose last call nobody heard."""
+    """``prepared`` and ``pods`` say who has which device; ``begun`` are claims of whose last call nobody heard,
+    ``ended`` are devices of pods of whose end the agent has not heard."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,6 +111,7 @@ class Histories(RuleBasedStateMachine):
         self.prepared: dict[str, str] = {}
         self.begun: dict[str, str] = {}
         self.pods: dict[str, str] = {}
+        self.ended: dict[str, str] = {}
         self.boot = 0
         self.stack = AsyncExitStack()
         self._world: World | None = None
@@ -132,7 +134,7 @@ class Histories(RuleBasedStateMachine):
     def prepare(self, name: str, device: str) -> None:
         device = self.prepared.get(name) or self.begun.get(name) or device
         possible = self._free(device, beside=name)
-        unknown = not self._free(device, beside=name, of=self.begun)
+        unknown = not self._free(device, beside=name, of=self.begun | self.ended)
         try:
             self._do(self.here.prepare(name, device))
         except DeviceHeld:
@@ -161,7 +163,7 @@ class Histories(RuleBasedStateMachine):
         device = f"gpu-{gpu}"
         if pod in self.pods or device in self.pods.values():
             return  # the kubelet gives no device out twice
-        possible, unknown = self._free(device), not self._free(device, of=self.begun)
+        possible, unknown = self._free(device), not self._free(device, of=self.begun | self.ended)
         try:
             self._do(self._take(device))
         except DeviceHeld:
@@ -175,7 +177,8 @@ class Histories(RuleBasedStateMachine):
     @rule(pod=PODS)
     def end(self, pod: str) -> None:
         """The kubelet tells nobody: the agent hears of it when it asks."""
-        self.pods.pop(pod, None)
+        if pod in self.pods:
+            self.ended[f"{pod} {len(self.ended)}"] = self.pods.pop(pod)
 
     @rule()
     def agent_asks_what_pods_hold(self) -> None:
@@ -264,6 +267,7 @@ class Histories(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         await self.limits._look()
+        self.ended.clear()
 
     async def _held(self) -> dict[str, frozenset[str]]:
         return {RESOURCE: frozenset(map(self.uuid, self.pods.values()))}
