@@ -157,12 +157,12 @@ def lays_out(layout: str, instances: int | None) -> Act:
 
 async def loses(here: Site) -> None:
     here.out = {here.place.uuid(6)}
-    here.break_hardware("lose-gpu", gpu=here.place.uuid(6))
+    await here.break_hardware("lose-gpu", gpu=here.place.uuid(6))
     await here.comes(lambda: here.place.uuid(6) not in here.place.view.healthy)
 
 
 async def finds(here: Site) -> None:
-    here.break_hardware("restore-gpu", gpu=here.place.uuid(6))
+    await here.break_hardware("restore-gpu", gpu=here.place.uuid(6))
     here.out = set()
     await here.comes(lambda: here.place.uuid(6) in here.place.view.healthy)
 

@@ -18,7 +18,7 @@ import yaml
 from grpc import aio
 
 from node_agent.config.resolve import Sources
-from node_agent.errors import KubeletError, NodeAgentError
+from node_agent.errors import KubeletError, NodeAgentError, SimulationError
 from node_agent.hardware.simulated import SimulatedNode, load_profile
 from node_agent.hardware.simulated.control import send
 from node_agent.kit.http_client import get
@@ -131,9 +131,13 @@ class Site:
     def alive(self) -> bool:
         return os.path.exists(f"/proc/{self.pid}")
 
-    def break_hardware(self, command: str, **arguments: Any) -> None:
-        """Have something happen to the hardware of the agent that runs."""
-        send(self.place.folder / "control", {"command": command, **arguments})
+    async def break_hardware(self, command: str, **arguments: Any) -> None:
+        """Have something happen to the hardware of the agent that runs. Raises Killed where that dies of it."""
+        try:
+            await asyncio.to_thread(send, self.place.folder / "control", {"command": command, **arguments})
+        except SimulationError as error:
+            await self.dead()
+            raise Killed from error
 
     async def dead(self) -> None:
         """Wait until the agent is dead."""
