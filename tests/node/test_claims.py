@@ -97,7 +97,12 @@ def serves_claims(node: RealNode, agent: agents.Agent) -> None:
         return f"registered driver={DRIVER}" in agent.text()
 
     wait_until("the driver is registered", registered, timeout=60)
-    wait_until("the slices are there", lambda: devices(node))
+    wait_until("all slices are there", lambda: is_complete(slices(node)))
+
+
+def is_complete(found: list[Object]) -> bool:
+    """Whether these are all slices of their pool: they are written one after another."""
+    return bool(found) and all(one["spec"]["pool"]["resourceSliceCount"] == len(found) for one in found)
 
 
 @pytest.fixture
@@ -105,10 +110,13 @@ def agent(cluster: RealNode) -> AgentPod:
     return start(cluster)
 
 
+def slices(node: RealNode) -> list[Object]:
+    return node.api.list("ResourceSlice", fieldSelector=f"spec.driver={DRIVER}")
+
+
 def devices(node: RealNode) -> dict[str, Object]:
     """The published devices by name, as the API server has them."""
-    slices = node.api.list("ResourceSlice", fieldSelector=f"spec.driver={DRIVER}")
-    return {device["name"]: device for one in slices for device in one["spec"].get("devices") or ()}
+    return {device["name"]: device for one in slices(node) for device in one["spec"].get("devices") or ()}
 
 
 def attribute(device: Object, name: str) -> Any:
