@@ -21,7 +21,8 @@ pytestmark = pytest.mark.node
 OVERLAYS = manifests.MANIFESTS / "overlays"
 OTHER = "other"
 LABEL = {"metadata": {"labels": {"nvidia.com/gpu.test": "1"}}}
-CONDITION = {"status": {"conditions": [{"type": "GPUHealthy", "status": "True"}]}}
+# A write that leaves all as it is: a list of conditions would take the place of all that the node has.
+STATUS = {"status": {"nodeInfo": {}}}
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 APPLY = "application/apply-patch+yaml"
 
@@ -40,7 +41,7 @@ def granted(node: RealNode, mode: str = "") -> Api:
     agent = Api(node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=node.pods.run(manifest)))
     wait_until(
         "the policy is in force",
-        lambda: "must not touch" in refusal(agent.patch, "Node", OTHER, CONDITION, "", "status"),
+        lambda: "must not touch" in refusal(agent.patch, "Node", OTHER, STATUS, "", "status"),
     )
     return agent
 
@@ -58,7 +59,8 @@ def test_the_agent_writes_what_is_its_own_nodes_and_nothing_of_another(node: Rea
     agent = granted(node)
     made = agent.create(slice_of(node.name))
     agent.patch("Node", node.name, LABEL, "")
-    agent.patch("Node", node.name, CONDITION, "", "status")
+    agent.patch("Node", node.name, {"metadata": {"labels": {"nvidia.com/gpu.test": None}}}, "")
+    agent.patch("Node", node.name, STATUS, "", "status")
     agent.delete("ResourceSlice", made["metadata"]["name"])
 
     theirs = node.api.create(slice_of(OTHER))
@@ -66,7 +68,7 @@ def test_the_agent_writes_what_is_its_own_nodes_and_nothing_of_another(node: Rea
         (agent.create, slice_of(OTHER)),
         (agent.delete, "ResourceSlice", theirs["metadata"]["name"]),
         (agent.patch, "Node", OTHER, LABEL, ""),
-        (agent.patch, "Node", OTHER, CONDITION, "", "status"),
+        (agent.patch, "Node", OTHER, STATUS, "", "status"),
     ):
         assert f"of node {OTHER}" in refusal(call, *arguments)
 

@@ -166,10 +166,16 @@ async def test_agents_that_want_the_same_gpus_at_once_never_have_one_twice(tmp_p
 
 @contextmanager
 def rival(folder: Path, name: str, seed: int) -> Iterator["subprocess.Popen[str]"]:
-    """A rival in a process of its own, at work when the block begins."""
+    """A rival in a process of its own, at work when the block begins; what it says goes into ``NAME.told``.
+
+    A file takes all that is written; who writes to a full pipe would stand still with whatever it has locked.
+    """
     command = [sys.executable, "-m", "tests.unit.allocation.rival", str(folder), name, str(seed)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "inside\n"
+    told = folder / f"{name}.told"
+    with told.open("w") as out, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=out, text=True) as process:
+        while not told.read_text().startswith("inside\n"):
+            assert process.poll() is None
+            time.sleep(0.01)
         yield process
 
 
@@ -185,8 +191,9 @@ def test_processes_that_want_the_same_gpus_never_have_one_twice_and_lose_nothing
         time.sleep(0.5)
         killed.kill()
         time.sleep(0.7)
-        first, last = (said(process.communicate()[0]) for process in (a, b))
-        victim, _ = said(killed.communicate()[0])
+        for process in (a, b):
+            process.communicate()
+    first, last, (victim, _) = (said((tmp_path / f"{name}.told").read_text()) for name in ("a", "b", "killed"))
 
     had = sorted(
         (gpu, since, to, who) for who, part in enumerate((first[0], last[0], victim)) for gpu, since, to in part
