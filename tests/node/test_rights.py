@@ -22,7 +22,7 @@ OVERLAYS = manifests.MANIFESTS / "overlays"
 OTHER = "other"
 LABEL = {"metadata": {"labels": {"nvidia.com/gpu.test": "1"}}}
 # A write that leaves all as it is: a list of conditions would take the place of all that the node has.
-STATUS = {"status": {"nodeInfo": {}}}
+STATUS: dict[str, Any] = {"status": {"nodeInfo": {}}}
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 APPLY = "application/apply-patch+yaml"
 
