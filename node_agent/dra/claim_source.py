@@ -4,17 +4,21 @@ The API has no selector for the claims of one node. A watch would bring every ag
 cluster, and each agent that starts the list of them all.
 """
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from node_agent.allocation.grants import Grant
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import ClaimRef
-from node_agent.errors import ClaimUnreadable
+from node_agent.errors import ClaimUnreadable, KubeError
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
 from node_agent.model.claim import Claim, ClaimUid
+
+# So long the API server is asked for a claim that is known anyway; the kubelet waits for 45 seconds.
+AWAY_SECONDS = 5.0
 
 log = Log(__name__)
 
@@ -32,12 +36,12 @@ class NodeClaims:
         self._known: dict[str, Object] = {}
 
     async def claim(self, ref: ClaimRef) -> Claim:
-        """The allocated claim with this uid, as it is now.
+        """The allocated claim with this uid, as it is now; one that is held is known while the API server is away.
 
         Raises:
             ClaimUnreadable: it is gone, was replaced by another of its name, or is not allocated.
         """
-        found = await self._asked(ref)
+        found = await self._now_or_known(ref)
         if found is None:
             raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too")
         if (uid := found["metadata"]["uid"]) != ref.uid:
@@ -80,6 +84,17 @@ class NodeClaims:
                 yield claim_of(item)
             except ClaimUnreadable as error:
                 log.error("claim left out", reason=error)
+
+    async def _now_or_known(self, ref: ClaimRef) -> Object | None:
+        """A claim that is held keeps its allocation, so that what was seen of it will do."""
+        known = self._known.get(ref.uid)
+        if known is None:
+            return await self._asked(ref)
+        try:
+            async with asyncio.timeout(AWAY_SECONDS):
+                return await self._asked(ref)
+        except (KubeError, TimeoutError):
+            return known
 
     async def _asked(self, ref: ClaimRef) -> Object | None:
         return await self._client.find(RESOURCE_CLAIMS, ref.name, ref.namespace)

@@ -147,3 +147,17 @@ async def test_all_are_those_with_devices_of_this_node_and_driver(server: ApiSer
     put(server, "other", driver="other.example")
     put(server, "idle", pool=None)
     assert [claim.name for claim in await claims.all()] == ["here"]
+
+
+async def test_a_claim_that_is_held_is_known_while_the_server_is_away_and_others_are_not(
+    server: ApiServer, claims: NodeClaims
+) -> None:
+    held, new = put(server, "held"), put(server, "new")
+    seen = await claims.claim(ref(held))
+    server.fail(1000, verb="get")
+    assert await claims.claim(ref(held)) == seen
+    with pytest.raises(Unavailable):
+        await claims.claim(ref(new))
+    claims.forget_but(())
+    with pytest.raises(Unavailable):
+        await claims.claim(ref(held))

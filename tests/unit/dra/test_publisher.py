@@ -139,7 +139,8 @@ async def test_on_a_node_of_two_slices_only_the_one_that_changed_is_written(plac
         assert [item["spec"]["pool"]["generation"] for item in place.slices.values()] == [1, 1]
 
 
-async def test_changes_at_once_are_one_write(place: Place) -> None:
+async def test_changes_at_once_are_one_write(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publisher_module, "SETTLE_SECONDS", 0.5)
     steps = [pool(*range(index + 1)) for index in range(8)]
     async with place.published() as publisher:
         await place.settled(publisher)
