@@ -120,7 +120,9 @@ async def lister(socket: Path, what: str) -> AsyncIterator[rpc.PodResourcesListe
 
 
 def _channel(socket: Path) -> aio.Channel:
-    return aio.insecure_channel(f"unix:{socket}", options=[("grpc.max_receive_message_length", RECEIVE_LIMIT)])
+    """A channel with connections of its own: gRPC would give it one that has just failed, and waits."""
+    options = [("grpc.max_receive_message_length", RECEIVE_LIMIT), ("grpc.use_local_subchannel_pool", 1)]
+    return aio.insecure_channel(f"unix:{socket}", options=options)
 
 
 @contextmanager
