@@ -132,7 +132,7 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
         steps = Steps(around.ledger, [cutting.step, *_steps(around, pool, sharers, cutting.live)])
         async with Preparer(driver=DRIVER, ledger=around.ledger, specs=specs, steps=steps) as preparer:
             upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
-            claims = NodeClaims(client, driver=DRIVER, pool=settings.node_name)
+            claims = NodeClaims(client, driver=DRIVER, pool=settings.node_name, grants=around.ledger.grants)
             driver = _assembled(around, client, claims, pool, sharers, preparer=preparer)
             yield replace(
                 driver,

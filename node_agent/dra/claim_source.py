@@ -12,6 +12,7 @@ from node_agent.allocation.grants import Grant
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import ClaimRef
 from node_agent.errors import ClaimUnreadable, KubeError
+from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
@@ -24,13 +25,14 @@ log = Log(__name__)
 
 
 class NodeClaims:
-    """The claims with devices of ``driver`` on this node, whose devices are in ``pool``.
+    """The claims with devices of ``driver`` on this node, whose devices are in ``pool``; some have ``grants`` by now.
 
     All methods raise KubeError where the API server does not answer.
     """
 
-    def __init__(self, client: KubeClient, *, driver: str, pool: str) -> None:
+    def __init__(self, client: KubeClient, *, driver: str, pool: str, grants: Latest[Mapping[str, Grant]]) -> None:
         self._client = client
+        self._grants = grants
         self._driver = driver
         self._pool = pool
         self._known: dict[str, Object] = {}
@@ -86,8 +88,8 @@ class NodeClaims:
                 log.error("claim left out", reason=error)
 
     async def _now_or_known(self, ref: ClaimRef) -> Object | None:
-        """A claim that is held keeps its allocation, so that what was seen of it will do."""
-        known = self._known.get(ref.uid)
+        """A claim that is held keeps its allocation, so that what was seen of it will do; a freed one may have another."""
+        known = self._known.get(ref.uid) if ref.uid in self._grants.value else None
         if known is None:
             return await self._asked(ref)
         try:

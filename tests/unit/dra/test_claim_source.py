@@ -1,6 +1,6 @@
 """Claims are asked for by name; no node hears of those of others."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
@@ -8,6 +8,7 @@ from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.dra.claim_source import NodeClaims
 from node_agent.dra.operations import ClaimRef
 from node_agent.errors import ClaimUnreadable, NotFound, Unavailable
+from node_agent.kit.latest import Latest
 from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
@@ -25,9 +26,14 @@ async def server() -> AsyncIterator[ApiServer]:
 
 
 @pytest.fixture
-async def claims(server: ApiServer) -> AsyncIterator[NodeClaims]:
+def grants() -> Latest[Mapping[str, Grant]]:
+    return Latest({})
+
+
+@pytest.fixture
+async def claims(server: ApiServer, grants: Latest[Mapping[str, Grant]]) -> AsyncIterator[NodeClaims]:
     async with KubeClient(server.access, patience=Patience(attempt=0.5, budget=0.5, pause=0.01)) as client:
-        yield NodeClaims(client, driver=DRIVER, pool=NODE)
+        yield NodeClaims(client, driver=DRIVER, pool=NODE, grants=grants)
 
 
 def put(server: ApiServer, name: str, *, pool: str | None = NODE, driver: str = DRIVER) -> Object:
@@ -150,10 +156,11 @@ async def test_all_are_those_with_devices_of_this_node_and_driver(server: ApiSer
 
 
 async def test_a_claim_that_is_held_is_known_while_the_server_is_away_and_others_are_not(
-    server: ApiServer, claims: NodeClaims
+    server: ApiServer, claims: NodeClaims, grants: Latest[Mapping[str, Grant]]
 ) -> None:
     held, new = put(server, "held"), put(server, "new")
     seen = await claims.claim(ref(held))
+    grants.set({ref(held).uid: grant(held)})
     server.fail(1000, verb="get")
     assert await claims.claim(ref(held)) == seen
     with pytest.raises(Unavailable):
@@ -161,3 +168,16 @@ async def test_a_claim_that_is_held_is_known_while_the_server_is_away_and_others
     claims.forget_but(())
     with pytest.raises(Unavailable):
         await claims.claim(ref(held))
+
+
+async def test_a_claim_that_was_given_back_is_not_what_it_was(
+    server: ApiServer, claims: NodeClaims, grants: Latest[Mapping[str, Grant]]
+) -> None:
+    """It may be allocated anew under the same uid, to another device."""
+    item = put(server, "reused")
+    await claims.claim(ref(item))
+    grants.set({ref(item).uid: grant(item)})
+    grants.set({})
+    server.fail(1000, verb="get")
+    with pytest.raises(Unavailable):
+        await claims.claim(ref(item))

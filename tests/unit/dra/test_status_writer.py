@@ -66,7 +66,7 @@ async def writing(server: ApiServer) -> AsyncIterator[Node]:
         GPU.name: PublishedDevice(name=GPU.name, kind=DeviceKind.GPU, gpus=(GPU.uuid,))
     }
     async with KubeClient(server.access) as client:
-        node = Node(server, NodeClaims(client, driver=DRIVER, pool=NODE))
+        node = Node(server, NodeClaims(client, driver=DRIVER, pool=NODE, grants=Latest({})))
         writer = StatusWriter(
             client=client,
             claims=node.claims,
