@@ -68,7 +68,7 @@ CLAIMS = Life(
         _step("front door > API server", "ResourceSlices, with taints", "dra/publisher.py"),
         _step("scheduler > API server", "allocate a device to the claim, bind the pod"),
         _step("kubelet > front door", "NodePrepareResources", "dra/servicer.py"),
-        _step("front door > API server", "the claim, mostly from a watch", "dra/claim_source.py"),
+        _step("front door > API server", "the claim, asked for by its name", "dra/claim_source.py"),
         _step("front door > ledger", "reserve, or refuse with the holder's name", "allocation/prepare.py"),
         _step("front door", "steps, each with its undo: MIG, MPS, time slice", "allocation/steps.py"),
         _step("front door > CDI", "a spec for this claim", "allocation/specs.py"),

@@ -21,6 +21,7 @@ from node_agent.dra.publisher import SlicePublisher
 from node_agent.dra.server import DraServer
 from node_agent.errors import NodeAgentError
 from node_agent.kit.alone import alone
+from node_agent.kit.backoff import spread
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log
@@ -90,10 +91,10 @@ async def _there(pool: DomainPool) -> None:
 async def _sweep(claims: DomainClaims) -> None:
     """Now and then, and soon again where it failed."""
     while True:
-        pause = RECONCILE_SECONDS
+        pause = spread(RECONCILE_SECONDS)
         try:
             await claims.sweep()
         except NodeAgentError as error:
             log.error("claims to domains cannot be reconciled", reason=error)
-            pause = RETRY_SECONDS
+            pause = spread(RETRY_SECONDS)
         await asyncio.sleep(pause)

@@ -5,6 +5,7 @@ comes and goes with the instance; the host needs no such node, since a runtime m
 """
 
 import re
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
 from node_agent.cdi.edits import DeviceNode
@@ -21,23 +22,34 @@ def capability_nodes(roots: DriverRoots, gpu: Gpu, partition: Partition) -> tupl
     """The nodes for the GPU instance and for the compute instance. Raises CdiError where these are not shown."""
     instance = roots.proc / "driver/nvidia/capabilities" / f"gpu{gpu.minor}/mig/gi{partition.instance}"
     files = (instance / "access", instance / f"ci{partition.compute_instance}" / "access")
-    return tuple(capability_node(roots, file) for file in files)
+    return described_nodes(roots, files)
 
 
-def capability_node(roots: DriverRoots, file: Path) -> DeviceNode:
-    """The node of the capability that the driver describes in ``file``. Raises CdiError where it does not."""
-    minor = number_in(file, re.compile(_FIELD.format("DeviceFileMinor"), re.MULTILINE))
-    place = PurePosixPath(f"/dev/nvidia-caps/nvidia-cap{minor}")
-    on_host = roots.device_node_on_host(place)
+def described_nodes(roots: DriverRoots, files: Iterable[Path]) -> tuple[DeviceNode, ...]:
+    """The nodes of the capabilities that the driver describes in ``files``. Raises CdiError where it does not."""
+    major = number_in(roots.proc / "devices", _MAJOR)
+    return tuple(_described(roots, major, file) for file in files)
+
+
+def numbered_node(roots: DriverRoots, place: str, *, major: int, minor: int, file_mode: int) -> DeviceNode:
+    """A character device that containers get at ``place``; a runtime makes it from its numbers."""
+    on_host = roots.device_node_on_host(PurePosixPath(place))
     return DeviceNode(
-        path=str(place),
-        host_path=on_host if on_host != str(place) else None,
+        path=place,
+        host_path=on_host if on_host != place else None,
         type="c",
-        major=number_in(roots.proc / "devices", _MAJOR),
+        major=major,
         minor=minor,
-        file_mode=number_in(file, re.compile(_FIELD.format("DeviceFileMode"), re.MULTILINE)),
+        file_mode=file_mode,
         permissions="rwm",
     )
+
+
+def _described(roots: DriverRoots, major: int, file: Path) -> DeviceNode:
+    minor = number_in(file, re.compile(_FIELD.format("DeviceFileMinor"), re.MULTILINE))
+    mode = number_in(file, re.compile(_FIELD.format("DeviceFileMode"), re.MULTILINE))
+    place = f"/dev/nvidia-caps/nvidia-cap{minor}"
+    return numbered_node(roots, place, major=major, minor=minor, file_mode=mode)
 
 
 def number_in(file: Path, wanted: re.Pattern[str]) -> int:

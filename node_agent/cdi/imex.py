@@ -5,9 +5,8 @@ not be there: the driver gives the numbers, and a runtime makes a node from thes
 """
 
 import re
-from pathlib import PurePosixPath
 
-from node_agent.cdi.capabilities import capability_node, number_in
+from node_agent.cdi.capabilities import described_nodes, number_in, numbered_node
 from node_agent.cdi.edits import DeviceNode
 from node_agent.cdi.roots import DriverRoots
 from node_agent.errors import CdiError
@@ -46,23 +45,13 @@ def channel_nodes(roots: DriverRoots, count: int) -> tuple[DeviceNode, ...]:
     major = number_in(roots.proc / "devices", _MAJOR)
     if (there := channel_count(roots)) < count:
         raise CdiError(f"the driver has {there} IMEX channels, and {count} are wanted: see NVreg_ImexChannelCount")
-    return tuple(_channel(roots, major, number) for number in range(count))
+    return tuple(
+        numbered_node(roots, channel_place(number), major=major, minor=number, file_mode=_FOR_EVERYBODY)
+        for number in range(count)
+    )
 
 
 def management_node(roots: DriverRoots) -> DeviceNode:
     """The node that the IMEX daemon needs. Raises CdiError where the driver does not show it."""
-    return capability_node(roots, roots.proc / "driver/nvidia/capabilities/fabric-imex-mgmt")
-
-
-def _channel(roots: DriverRoots, major: int, number: int) -> DeviceNode:
-    place = channel_place(number)
-    on_host = roots.device_node_on_host(PurePosixPath(place))
-    return DeviceNode(
-        path=place,
-        host_path=on_host if on_host != place else None,
-        type="c",
-        major=major,
-        minor=number,
-        file_mode=_FOR_EVERYBODY,
-        permissions="rwm",
-    )
+    (node,) = described_nodes(roots, [roots.proc / "driver/nvidia/capabilities/fabric-imex-mgmt"])
+    return node

@@ -14,9 +14,10 @@ from node_agent.computedomain.domains import Domain, Domains
 from node_agent.computedomain.edits import DomainFiles
 from node_agent.computedomain.names import DRIVER, Kind
 from node_agent.computedomain.record import Entries, Entry, Record
+from node_agent.dra.claim_source import allocated
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import PATIENCE_SECONDS, ClaimRef, Operations, Prepared, PreparedDevice
-from node_agent.errors import ClaimUnreadable, DeviceHeld, DomainNotReady, Overtaken, PoolUnknown
+from node_agent.errors import DeviceHeld, DomainNotReady, Overtaken, PoolUnknown
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS
@@ -79,7 +80,7 @@ class DomainClaims(Operations):
     async def _made_usable(self, ref: ClaimRef, asked: float) -> Prepared:
         async with self._calls.turn(ref.uid):
             self._calls.refuse_late(ref.uid, asked)
-            claim = await self._claim(ref)
+            claim = allocated(await self._client.find(RESOURCE_CLAIMS, ref.name, ref.namespace), ref)
             wish, clique = wish_of(claim), self._clique()
             # A daemon's claim is in the namespace of NVIDIA's controller, a workload's in that of its domain.
             namespace = claim.namespace if wish.kind is Kind.CHANNEL else ""
@@ -148,15 +149,6 @@ class DomainClaims(Operations):
             await self._files.forget(entry.domain)
         await entries.remove(uid)
         log.info("claim unprepared", claim=f"{entry.namespace}/{entry.name}", uid=uid)
-
-    async def _claim(self, ref: ClaimRef) -> Claim:
-        found = await self._client.find(RESOURCE_CLAIMS, ref.name, ref.namespace)
-        if found is None:
-            raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too")
-        claim = claim_of(found)
-        if claim.uid != ref.uid or claim.results is None:
-            raise ClaimUnreadable(f"claim {ref.full_name} was replaced, or is not allocated: {ref.uid} was asked for")
-        return claim
 
     async def _is_gone(self, ref: ClaimRef) -> bool:
         """Whether the claim is deleted, or was freed or allocated elsewhere and the kubelet never said so."""

@@ -24,6 +24,18 @@ AWAY_SECONDS = 5.0
 log = Log(__name__)
 
 
+def allocated(found: Object | None, ref: ClaimRef) -> Claim:
+    """The claim that was found under the name of ``ref``. Raises ClaimUnreadable unless it is the one."""
+    if found is None:
+        raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too")
+    if (uid := found["metadata"]["uid"]) != ref.uid:
+        raise ClaimUnreadable(f"claim {ref.full_name} was replaced: {ref.uid} was asked for, {uid} is there")
+    claim = claim_of(found)
+    if claim.results is None:
+        raise ClaimUnreadable(f"claim {ref.full_name} is not allocated")
+    return claim
+
+
 class NodeClaims:
     """The claims with devices of ``driver`` on this node, whose devices are in ``pool``; some have ``grants`` by now.
 
@@ -44,13 +56,8 @@ class NodeClaims:
             ClaimUnreadable: it is gone, was replaced by another of its name, or is not allocated.
         """
         found = await self._now_or_known(ref)
-        if found is None:
-            raise ClaimUnreadable(f"claim {ref.full_name} is gone: its pod will be, too")
-        if (uid := found["metadata"]["uid"]) != ref.uid:
-            raise ClaimUnreadable(f"claim {ref.full_name} was replaced: {ref.uid} was asked for, {uid} is there")
-        claim = claim_of(found)
-        if claim.results is None:
-            raise ClaimUnreadable(f"claim {ref.full_name} is not allocated")
+        claim = allocated(found, ref)
+        assert found is not None, "or there was no claim"
         self._known[ref.uid] = found
         return claim
 
@@ -88,7 +95,7 @@ class NodeClaims:
                 log.error("claim left out", reason=error)
 
     async def _now_or_known(self, ref: ClaimRef) -> Object | None:
-        """A claim that is held keeps its allocation, so that what was seen of it will do; a freed one may have another."""
+        """A claim that is held keeps its allocation, so what was seen of it will do; a freed one may have another."""
         known = self._known.get(ref.uid) if ref.uid in self._grants.value else None
         if known is None:
             return await self._asked(ref)

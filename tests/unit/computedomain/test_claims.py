@@ -44,8 +44,7 @@ async def test_a_workload_labels_its_node_and_waits_for_the_daemon_that_comes_th
 
 async def test_a_workload_gets_channel_0_by_the_drivers_numbers(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         (device,) = await here.prepare(ref)  # type: ignore[misc]
         (node,) = here.edits["deviceNodes"]
@@ -57,8 +56,7 @@ async def test_a_workload_gets_channel_0_by_the_drivers_numbers(tmp_path: Path) 
 
 async def test_a_workload_may_have_every_channel_of_the_driver(tmp_path: Path) -> None:
     async with world(tmp_path, channels=8) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         await here.prepare(here.channel(domain, allocationMode="All"))
         assert [node["minor"] for node in here.edits["deviceNodes"]] == list(range(8))
 
@@ -126,8 +124,7 @@ async def test_a_daemon_outside_of_a_clique_idles_with_an_empty_one(tmp_path: Pa
 async def refused(tmp_path: Path, kind: type[NodeAgentError], message: str, **of: str) -> None:
     """A claim from another namespace or to another domain changes nothing."""
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         answer = await here.prepare(here.channel(of.get("domain", domain), of.get("namespace", TEAM)))
         assert isinstance(answer, kind)
         assert message in str(answer)
@@ -199,8 +196,7 @@ async def test_while_the_gpus_are_not_known_a_claim_waits(tmp_path: Path) -> Non
 
 async def test_the_last_claim_takes_label_spec_and_record_with_it(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         workload, daemon = here.channel(domain), here.daemon(domain)
         await here.prepare(daemon)
         await here.prepare(workload)
@@ -222,8 +218,7 @@ async def test_a_claim_that_never_became_ready_is_given_back_as_well(tmp_path: P
 
 async def test_what_is_given_back_needs_neither_the_claim_nor_the_domain(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         await here.prepare(ref)
         here.server.remove(RESOURCE_CLAIMS, ref.name, ref.namespace)
@@ -235,8 +230,7 @@ async def test_what_is_given_back_needs_neither_the_claim_nor_the_domain(tmp_pat
 
 async def test_a_node_that_is_gone_keeps_no_claim(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         await here.prepare(ref)
         here.server.remove(NODES, NODE, "")
@@ -245,8 +239,7 @@ async def test_a_node_that_is_gone_keeps_no_claim(tmp_path: Path) -> None:
 
 async def test_a_label_that_cannot_be_taken_off_keeps_the_claim_for_the_next_try(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         await here.prepare(ref)
         here.server.forbid("patch", "nodes")
@@ -262,8 +255,7 @@ async def test_what_another_agent_of_the_node_has_given_back_meanwhile_is_not_he
 ) -> None:
     """In an update the kubelet may ask the one to prepare and the other to unprepare."""
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         select = here.server.store.select
 
         def and_meanwhile(place: Place, matches: Matches | None = None) -> list[Object]:
@@ -282,8 +274,7 @@ async def test_what_another_agent_of_the_node_has_given_back_meanwhile_is_not_he
 
 async def test_a_running_workload_is_answered_the_same_while_its_daemon_starts_again(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         first = await here.prepare(ref)
         here.ready(domain, "NotReady")
@@ -295,8 +286,7 @@ async def test_a_running_workload_is_answered_the_same_while_its_daemon_starts_a
 
 async def test_the_next_agent_knows_what_the_last_one_gave_out(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         await here.prepare(ref)
         body = here.server.objects(RESOURCE_CLAIMS)
@@ -311,8 +301,7 @@ async def test_the_next_agent_knows_what_the_last_one_gave_out(tmp_path: Path) -
 
 async def test_a_claim_that_is_still_there_is_not_swept(tmp_path: Path) -> None:
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         await here.prepare(ref)
         await here.claims.sweep()
@@ -327,8 +316,7 @@ async def test_a_claim_that_is_still_there_is_not_swept(tmp_path: Path) -> None:
 async def test_a_claim_that_was_freed_while_the_kubelet_was_away_is_swept(tmp_path: Path, pool: str | None) -> None:
     """It is there for its next pod, which may be on another node; this one was no other domain's for ever."""
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         await here.prepare(ref)
         (claim,) = here.server.objects(RESOURCE_CLAIMS)
@@ -344,8 +332,7 @@ async def test_a_claim_that_was_freed_while_the_kubelet_was_away_is_swept(tmp_pa
 async def test_a_404_that_speaks_of_no_object_gives_nothing_back(tmp_path: Path) -> None:
     """So answer proxies, and servers that do not serve the kind at the moment."""
     async with world(tmp_path) as here:
-        domain = here.domain()
-        here.ready(domain)
+        domain = here.ready_domain()
         ref = here.channel(domain)
         await here.prepare(ref)
         here.server.fail(1, path=ref.name, code=404)

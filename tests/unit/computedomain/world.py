@@ -61,6 +61,12 @@ class World:
         body = {"metadata": {"name": f"{domain}.{CLIQUE}", "namespace": SYSTEM}, "daemons": daemons}
         self.server.put(CLIQUES, body)
 
+    def ready_domain(self) -> str:
+        """One whose daemon is up on this node; its UID."""
+        domain = self.domain()
+        self.ready(domain)
+        return domain
+
     def claim(
         self, parameters: Object, device: str = "channel-0", *, name: str = "", namespace: str = TEAM
     ) -> ClaimRef:
