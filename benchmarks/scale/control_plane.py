@@ -19,8 +19,7 @@ from tests.node.rig import binaries, components, credentials
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.machine import SEARCH_PATH, Machine
 from tests.node.rig.node import SERVER_NAMES
-from tests.node.rig.program import Program
-from tests.node.rig.waiting import NotYet, RigError, wait_until
+from tests.node.rig.waiting import NotYet, wait_until
 
 MANIFESTS = Path(__file__).parents[2] / "deploy" / "daemonset" / "components" / "claims"
 SIZES: Mapping[str, str] = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti"}
@@ -92,7 +91,7 @@ class ControlPlane:
         self.machine.start("etcd", components.etcd(self._setup))
         self.api = Api(self.kubeconfig)
         server = self.machine.start("api-server", components.api_server(self._setup))
-        wait_until("the API server is ready", partial(_is_ready, self.api, server), timeout=120)
+        server.brings_about("the API server is ready", lambda: self.api.request("GET", "/readyz"), timeout=120)
         limits = ["--kube-api-qps=1000", "--kube-api-burst=1000"]
         self.machine.start("scheduler", [*components.scheduler(self._setup), *limits])
         for manifest in yaml.safe_load_all((MANIFESTS / "deviceclasses.yaml").read_text()):
@@ -121,15 +120,6 @@ async def _make_node(client: KubeClient, name: str) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as an object"}
     status = {"capacity": SIZES, "allocatable": SIZES, "conditions": [ready]}
     await client.patch(NODES, name, {"status": status}, subresource="status")
-
-
-def _is_ready(api: Api, server: Program) -> bool:
-    server.require_running()
-    try:
-        api.request("GET", "/readyz")
-    except (RigError, OSError) as error:
-        raise NotYet(str(error)) from error
-    return True
 
 
 def _taken(api: Api, manifest: Object) -> bool:

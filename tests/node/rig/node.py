@@ -20,7 +20,7 @@ import http
 import signal
 import textwrap
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -33,7 +33,7 @@ from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.machine import SEARCH_PATH, Machine
 from tests.node.rig.pods import Pods
 from tests.node.rig.program import Program
-from tests.node.rig.waiting import NotYet, RigError, TimedOut, wait_until
+from tests.node.rig.waiting import NotYet, wait_until
 
 HOSTNAME = "rig-node"
 IMAGES = {image.BUSYBOX: ["sh"], image.PUBLIC_BUSYBOX: ["sh"], image.PAUSE: ["sleep", "1000000"]}
@@ -136,7 +136,7 @@ class RealNode:
         """Start the kubelet and await its word that the node is Ready."""
         began = datetime.now(UTC)
         kubelet = self.launch_kubelet()
-        self._await(kubelet, "the node is Ready and takes pods", lambda: self._takes_pods(began))
+        kubelet.brings_about("the node is Ready and takes pods", lambda: self._takes_pods(began))
 
     def restart_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
         self.stop_kubelet(number)
@@ -211,9 +211,9 @@ class RealNode:
         api_server = start("api-server", components.api_server(setup))
         self.api = Api(self.kubeconfig)
         self.pods = Pods(self.api, self.machine)
-        self._await(containerd, "containerd answers", lambda: self.machine.run(["ctr", "version"]))
+        containerd.brings_about("containerd answers", lambda: self.machine.run(["ctr", "version"]))
         self._import_images()
-        self._await(api_server, "the API server is ready", lambda: self.api.request("GET", "/readyz"))
+        api_server.brings_about("the API server is ready", lambda: self.api.request("GET", "/readyz"))
         start("controllers", components.controllers(setup))
         start("scheduler", components.scheduler(setup))
         self.start_kubelet()
@@ -235,21 +235,6 @@ class RealNode:
             raise NotYet(f"Ready is {ready}, taints are {node['spec'].get('taints')}")
         self.api.get("ServiceAccount", "default")
         return bool(self.api.get("ConfigMap", "kube-root-ca.crt"))
-
-    def _await(self, program: Program, what: str, condition: Callable[[], object], timeout: float = 60) -> None:
-        """Await what a program brings about; an error, also of the program's having ended, has the end of its log."""
-
-        def met() -> object:
-            program.require_running()
-            try:
-                return condition()
-            except (RigError, OSError) as error:
-                raise NotYet(str(error)) from error
-
-        try:
-            wait_until(what, met, timeout=timeout)
-        except TimedOut as error:
-            raise RigError(f"{error}\n{program.tail()}") from error
 
 
 def _of_daemon(pod: Object) -> bool:

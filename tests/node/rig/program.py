@@ -4,9 +4,10 @@ import contextlib
 import os
 import signal
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
-from tests.node.rig.waiting import NotYet, RigError, wait_until
+from tests.node.rig.waiting import NotYet, RigError, TimedOut, wait_until
 
 
 class Ended(RigError):
@@ -34,6 +35,21 @@ class Program:
     def pid(self) -> int:
         """The process id as seen from outside the machine; Ended when there is none."""
         return wait_until(f"{self.name} has started", self._child, timeout=5, every=0.01)
+
+    def brings_about(self, what: str, condition: Callable[[], object], timeout: float = 60) -> None:
+        """Await what it is to bring about; an error, also of its having ended, has the end of its log."""
+
+        def met() -> object:
+            self.require_running()
+            try:
+                return condition()
+            except (RigError, OSError) as error:
+                raise NotYet(str(error)) from error
+
+        try:
+            wait_until(what, met, timeout=timeout)
+        except TimedOut as error:
+            raise RigError(f"{error}\n{self.tail()}") from error
 
     def send(self, number: signal.Signals) -> None:
         os.kill(self.pid, number)
