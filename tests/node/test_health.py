@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.node import agent as agents
-from tests.node.installed import NAMESPACE, AgentPod
-from tests.node.rig.api import Api, ApiError, Object
+from tests.node.installed import AgentPod
+from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.pods import busybox_pod
 from tests.node.rig.waiting import wait_until
 from tests.node.test_claims import DRIVER, claim, cluster, devices, pod_with, run, start
 
@@ -222,25 +221,3 @@ def managers_of(node: RealNode, condition: str) -> set[str]:
         for entry in node.read()["metadata"]["managedFields"]
         if f'k:{{"type":"{condition}"}}' in entry["fieldsV1"].get("f:status", {}).get("f:conditions", {})
     }
-
-
-def test_the_agents_token_writes_the_condition_of_its_own_node_and_of_no_other(cluster: RealNode) -> None:
-    cluster.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "other"}})
-    manifest = busybox_pod("identity", serviceAccountName="gpu-node-agent")
-    manifest["metadata"]["namespace"] = NAMESPACE
-    identity = cluster.pods.run(manifest)
-    api = Api(cluster.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity))
-    change = {"status": {"conditions": [{"type": "GPUHealthy", "status": "True"}]}}
-
-    def allowed() -> bool:
-        """The policy takes a moment to be in force."""
-        try:
-            api.patch("Node", "other", change, subresource="status")
-        except ApiError as error:
-            assert "must not touch the nodes of node other" in str(error)
-            return False
-        return True
-
-    wait_until("the policy is in force", lambda: not allowed(), timeout=60)
-    api.patch("Node", cluster.name, change, subresource="status")
-    assert condition(cluster)["status"] == "True"

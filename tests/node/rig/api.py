@@ -100,7 +100,13 @@ class Api:
         return found
 
     def patch(self, kind: str, name: str, change: Object, namespace: str = "default", subresource: str = "") -> Object:
-        """Merge ``change`` into an object, or into its ``status`` where that is the subresource."""
+        """Merge ``change`` into an object, or into its ``status`` where that is the subresource.
+
+        Raises ValueError for conditions of a Node: the list would take the place of all that others have set, and what
+        the merge has set stays the merge's own for every later test.
+        """
+        if kind == "Node" and "conditions" in change.get("status", {}):
+            raise ValueError(f"merging conditions into node {name} would wipe those of others: apply them instead")
         path = self.kind(kind).path(namespace, name, subresource)
         changed: Object = self.request("PATCH", path, change, content_type=MERGE_PATCH)
         return changed
