@@ -40,6 +40,12 @@ def test_the_node_is_ready_within_its_time(node: RealNode) -> None:
     assert node.started_in < 120
 
 
+def test_a_merge_that_would_wipe_the_nodes_conditions_is_refused(node: RealNode) -> None:
+    change = {"status": {"conditions": [{"type": "GPUHealthy", "status": "True"}]}}
+    with pytest.raises(ValueError, match="would wipe those of others"):
+        node.api.patch("Node", node.name, change, subresource="status")
+
+
 def test_a_pod_runs_and_its_log_is_read(node: RealNode) -> None:
     pod = node.pods.run(busybox_pod("talks", "echo hello; printf world"), "Succeeded")
     assert node.pods.log(pod) == "hello\nworld"
