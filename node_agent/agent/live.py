@@ -40,7 +40,7 @@ class Live:
         before = {gpu: form.resource for gpu, form in self.selection.value.forms(inventory).items()}
         names = {gpu: form.resource for gpu, form in forms.items()}
         if moving := [device for device, name in before.items() if name != names.get(device, name)]:
-            self.selection.set(replace(after, exclude=(*after.exclude, *moving)))
+            self.selection.set(replace(after, moving=moving))
             await asyncio.sleep(SETTLE_SECONDS)
         self.selection.set(after)
         # Last: whoever was interrupted on the way finds that these are not in force yet.

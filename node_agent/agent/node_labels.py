@@ -1,5 +1,7 @@
 """The node's labels from what it has and what of it is offered, for the agent and for the command."""
 
+from dataclasses import replace
+
 from node_agent.deviceplugin.selection import Selection, is_cut
 from node_agent.hardware.machine import Machine
 from node_agent.model.health import HealthReport
@@ -12,9 +14,15 @@ from node_agent.reporting.mig_labels import MigOffer
 def node_labels(
     selection: Selection, inventory: Inventory, machine: Machine, health: HealthReport | None = None
 ) -> dict[str, str] | None:
-    """As ``labels``: None where those of before stand."""
+    """As ``labels``: None where those of before stand.
+
+    Schedulers take the count for what they may give out, so GPUs that are left to others are in no label; where all
+    are, nobody asks the agent for any, and the labels describe the hardware.
+    """
+    left = selection.left_to_others(inventory)
+    ours = tuple(gpu for gpu in inventory.gpus if gpu not in left)
     return labels(
-        inventory,
+        replace(inventory, gpus=ours) if ours else inventory,
         shares=selection.shares(inventory).gpus,
         machine=machine,
         mig=_offer(selection, inventory),

@@ -224,7 +224,8 @@ GpuWord = Annotated[
 class AgentDevices(Section, frozen=True, kw_only=True):
     """``agent.devices``: GPUs by UUID, index, name, or product with ``*`` for any part.
 
-    Those in ``exclude`` are not offered. Those in ``shareable`` may be had by several claims at once.
+    Those in ``exclude`` are left to others: they are not offered, shared or cut, and no label counts them. Those in
+    ``shareable`` may be had by several claims at once.
     """
 
     exclude: tuple[GpuWord, ...] = ()

@@ -68,7 +68,8 @@ class Whole:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """``exclude`` names GPUs that are left out, by UUID, index, stable name or product pattern, and partitions.
+    """``exclude`` names GPUs that are left to others, by UUID, index, stable name or product pattern, and partitions.
+    Those that are ``moving`` are offered under no name for now: the kubelet has to hear that they have left theirs.
 
     The first of the ``rules`` that matches gives the name of a GPU as a whole; GPUs that none matches are
     ``nvidia.com/gpu``. ``partition_rules`` give other names than the ``strategy`` has for partitions. Of the GPUs
@@ -77,6 +78,7 @@ class Selection:
     """
 
     exclude: Sequence[str] = ()
+    moving: Sequence[DeviceUuid] = ()
     rules: Sequence[Rule] = ()
     partition_rules: Sequence[Rule] = ()
     strategy: Literal["none", "single", "mixed"] = "none"
@@ -94,6 +96,10 @@ class Selection:
         """The names to offer under on this node: those, and those of the partitions that there are."""
         return tuple(dict.fromkeys([*self.resources, *(form.resource for form in self.forms(inventory).values())]))
 
+    @property
+    def _kept_back(self) -> tuple[str, ...]:
+        return (*self.exclude, *self.moving)
+
     def may_use(self, resource: str) -> bool:
         """Whether something of that name may be there at another time, such as a partition of a GPU that is missing."""
         if resource in self.resources or any(rule.resource == resource for rule in self.partition_rules):
@@ -102,7 +108,7 @@ class Selection:
 
     def resource_of(self, gpu: Gpu) -> str | None:
         """The resource that a GPU is offered as where it is not shared; None where it is left out."""
-        if named(self.exclude, gpu):
+        if named(self._kept_back, gpu):
             return None
         return next((rule.resource for rule in self.rules if rule.matches(gpu.product)), GPU_RESOURCE)
 
@@ -136,10 +142,16 @@ class Selection:
             for how in (shared.get(unit.uuid),)
         }
 
+    def left_to_others(self, inventory: Inventory) -> tuple[Gpu, ...]:
+        """The GPUs that the agent has nothing to do with but to watch them."""
+        return tuple(gpu for gpu in inventory.gpus if named(self.exclude, gpu))
+
     def notes(self, inventory: Inventory) -> tuple[str, ...]:
         """What is not offered although it is there, and what the rules name in vain."""
         whole = self.whole(inventory)
-        return (*whole.notes, *shares(inventory, self.sharing, whole.units).notes)
+        left = ", ".join(gpu.name for gpu in self.left_to_others(inventory))
+        excluded = (f"{left}: left to others by agent.devices.exclude",) if left else ()
+        return (*excluded, *whole.notes, *shares(inventory, self.sharing, whole.units).notes)
 
     def _partitions(self, gpu: Gpu, resource: str, inventory: Inventory) -> tuple[dict[Unit, str], list[str]]:
         """The partitions of a GPU with their names, and what of it is not offered."""
@@ -150,7 +162,7 @@ class Selection:
             return {}, [f"{gpu.name} is in MIG mode and has no MIG devices: nothing of it can be used"]
         if self.strategy == "none":
             return {}, [f"{gpu.name} is in MIG mode; flags.migStrategy single or mixed offers its MIG devices"]
-        units = [unit for unit in (Unit(gpu=gpu, partition=one) for one in live) if not unit.is_meant(self.exclude)]
+        units = [unit for unit in (Unit(gpu=gpu, partition=one) for one in live) if not unit.is_meant(self._kept_back)]
         names = {unit: self._resource_of_partition(unit, resource) for unit in units}
         return (
             {unit: name for unit, name in names.items() if name is not None},

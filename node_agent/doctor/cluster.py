@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from node_agent.agent.access import access_of
 from node_agent.config.settings import Settings
-from node_agent.doctor import owners
+from node_agent.doctor import neighbours, owners
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, skipped, warning
+from node_agent.doctor.place import Place
 from node_agent.dra.names import DRIVER
 from node_agent.errors import Forbidden, KubeAccessError, KubeError, NotFound
 from node_agent.kube.access import Access
@@ -83,8 +84,9 @@ def _rights_of_labels(settings: Settings) -> Iterator[Right]:
         )
 
 
-async def cluster(settings: Settings) -> AsyncIterator[Finding]:
+async def cluster(place: Place) -> AsyncIterator[Finding]:
     """All that is asked of the API server."""
+    settings = place.settings
     try:
         access = access_of(settings)
     except KubeAccessError as error:
@@ -97,14 +99,15 @@ async def cluster(settings: Settings) -> AsyncIterator[Finding]:
     yield ok("cluster.access", f"the API server is {access.server}", access.source)
     async with KubeClient(access, patience=PATIENCE) as client:
         try:
-            async for finding in _asked(client, access, settings):
+            async for finding in _asked(client, access, place):
                 yield finding
         except KubeError as error:
             fix = "see that the API server is up and reached from here, and that the token is not too old"
             yield failed("cluster.server", str(error), access.server, fix=fix)
 
 
-async def _asked(client: KubeClient, access: Access, settings: Settings) -> AsyncIterator[Finding]:
+async def _asked(client: KubeClient, access: Access, place: Place) -> AsyncIterator[Finding]:
+    settings = place.settings
     try:
         node = await client.get(NODES, settings.node_name)
     except NotFound:
@@ -117,11 +120,18 @@ async def _asked(client: KubeClient, access: Access, settings: Settings) -> Asyn
     else:
         facts = (node.get("status") or {}).get("nodeInfo") or {}
         yield ok("cluster.node", f"the Node is there; kubelet {facts.get('kubeletVersion', '?')}", settings.node_name)
-    for finding in owners.node_labels(node):
+    for finding in (*owners.node_labels(node, place), *neighbours.registered(node, place)):
         yield finding
     for finding in await _rights(client, settings):
         yield finding
     async for finding in _claims(client, settings):
+        yield finding
+    try:
+        groups = await client.groups()
+    except Forbidden as error:
+        yield skipped("neighbours.counting", str(error))
+        return
+    for finding in neighbours.counting(node, groups, settings):
         yield finding
 
 

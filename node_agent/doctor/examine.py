@@ -37,6 +37,7 @@ _OF_DRIVER: tuple[Check, ...] = (
     driver.nodes,
     driver.persistence,
     gpus.present,
+    gpus.excluded,
 )
 _OF_RUNTIME: tuple[Check, ...] = (gpus.mig, cdi.folder, cdi.spec, cdi.kinds, cdi.runtime, kubelet.sockets)
 _OF_OTHERS: tuple[Check, ...] = (
@@ -79,7 +80,7 @@ async def _findings(place: Place, why: str) -> AsyncIterator[Finding]:
         yield finding
     for finding in (*machine.clock(), *machine.files()):
         yield finding
-    async for finding in cluster.cluster(place.settings):
+    async for finding in cluster.cluster(place):
         yield finding
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from node_agent.agent.health import policy
+from node_agent.agent.live import selection_of
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, skipped, warning
 from node_agent.doctor.place import Place
 from node_agent.health.findings import Finding as Wrong
@@ -35,6 +36,16 @@ def present(place: Place) -> Iterator[Finding]:
         yield warning(
             "gpus.present", "the driver lists no GPU", fix="see driver.bound: is a GPU there, and bound to nvidia?"
         )
+
+
+def excluded(place: Place) -> Iterator[Finding]:
+    """Which GPUs are somebody else's to give out."""
+    left = selection_of(place.settings).left_to_others(place.inventory)
+    if left:
+        names = ", ".join(gpu.name for gpu in left)
+        yield ok("gpus.excluded", f"left to others: {names}", "agent.devices.exclude")
+    else:
+        yield skipped("gpus.excluded", "no GPU here is left to others")
 
 
 def health(place: Place, wrongs: Wrongs) -> Iterator[Finding]:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from node_agent.computedomain.names import DRIVER as DOMAINS
+from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.doctor import neighbours
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, warning
 from node_agent.doctor.place import Place, answers
 from node_agent.dra.names import DRIVER
@@ -80,7 +82,7 @@ def slices(found: list[Object]) -> Iterator[Finding]:
     yield from or_ok(lines, "owners.slices", f"{len(found)} slices of {DRIVER} for this node, all of them the agent's")
 
 
-def node_labels(node: Object) -> Iterator[Finding]:
+def node_labels(node: Object, place: Place) -> Iterator[Finding]:
     """What the Node's labels say of others that were told to work here."""
     labels = node["metadata"].get("labels") or {}
     found = [
@@ -88,9 +90,10 @@ def node_labels(node: Object) -> Iterator[Finding]:
         for key, (what, fix) in _DEPLOYED.items()
         if labels.get(key) == "true"
     ]
-    if labels.get("gpu") == "on":
-        fix = "take the label gpu=on from the node, or the agent: both would serve nvidia.com/gpu"
-        found.append(warning("owners.operator", "HAMi's device plugin is told to serve here", "label gpu=on", fix=fix))
+    if labels.get("gpu") == "on" and neighbours.offers_plain_gpus(place):
+        fix = "give one of them another resource name, as docs/user/hami.md says, or take gpu=on from the node"
+        what = f"HAMi's device plugin is told to serve here, and its chart's resourceName is {GPU_RESOURCE} by default"
+        found.append(warning("owners.operator", what, "label gpu=on", fix=fix))
     yield from or_ok(found, "owners.operator", "nobody else is told by labels to serve the GPUs of this node")
 
 

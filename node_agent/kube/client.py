@@ -218,6 +218,11 @@ class KubeClient:
             code=404,
         )
 
+    async def groups(self) -> frozenset[str]:
+        """The names of all API groups that the server serves, which tell what is installed in the cluster."""
+        found = await self._calls.object(Call(verb="get", path="/apis"))
+        return frozenset(one["name"] for one in found["groups"])
+
     def _writing(self, dry_run: bool, owner: str = "") -> dict[str, str]:
         return _given(fieldManager=owner or self._agent, dryRun="All" if dry_run else "")
 

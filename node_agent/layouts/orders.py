@@ -25,8 +25,8 @@ class Order:
     """The layout ``name`` that ``source`` asks for, and the terms.
 
     ``layouts`` are those of the file, None where the usual ones of the node's GPUs are meant; ``trouble`` says why the
-    file cannot be used. ``leaves`` name GPUs that claims cut. ``refuse``: what is in use is not waited for. ``yields``:
-    somebody else who cuts the GPUs goes first.
+    file cannot be used. ``leaves`` name GPUs that claims or others cut. ``refuse``: what is in use is not waited for.
+    ``yields``: somebody else who cuts the GPUs goes first.
     """
 
     name: str
@@ -80,7 +80,7 @@ class Orders:
             source=f"label {LABEL}" if label else "agent.mig.config",
             layouts=layouts,
             trouble=trouble,
-            leaves=settings.mig_on_demand,
+            leaves=(*settings.mig_on_demand, *settings.exclude),
             refuse=settings.mig_when_in_use == "refuse",
             yields=settings.mig_layouts == "auto",
         )

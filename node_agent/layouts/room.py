@@ -100,7 +100,7 @@ class Room:
         return (
             gpu.uuid in inventory.instances
             and gpu.uuid not in self._followed()
-            and not named(self._settings.value.mig_on_demand, gpu)
+            and not named((*self._settings.value.mig_on_demand, *self._settings.value.exclude), gpu)
         )
 
     def _cut(self, gpu: Gpu, inventory: Inventory) -> CutGpu:

@@ -26,8 +26,8 @@ _OF_A_PROFILE = {
 
 MEANINGS: Mapping[str, str] = {
     "nvidia.com/gpu.present": "`true`: there is a GPU",
-    "nvidia.com/gpu.count": "GPUs that the driver lists and that answer, whatever their health, mode or shares; "
-    "with strategy single on a node that is all cut: MIG devices",
+    "nvidia.com/gpu.count": "GPUs that the driver lists and that answer, whatever their health, mode or shares, but "
+    "for those that are left to others; with strategy single on a node that is all cut: MIG devices",
     "nvidia.com/gpu.product": "the model; `-SHARED` at its end where all GPUs are shared under the name of whole ones; "
     "with strategy single on a node that is all cut `-MIG-<profile>`, or `-MIG-INVALID` where the profiles differ",
     "nvidia.com/gpu.memory": "MiB of each GPU, or MIG device as for the count",

@@ -87,6 +87,13 @@ class KubeClientContract:
         with pytest.raises(NotFound):
             await client.list(RESOURCE_SLICES.at("v1alpha1"))
 
+    async def test_the_groups_that_are_served_have_that_of_claims_and_none_that_is_not_there(
+        self, client: KubeClient
+    ) -> None:
+        found = await client.groups()
+        assert RESOURCE_SLICES.group in found
+        assert "test.example" not in found
+
     async def test_the_server_makes_up_a_name(self, client: KubeClient) -> None:
         wanted = resource_slice()
         wanted["metadata"] = {"generateName": "test-"}

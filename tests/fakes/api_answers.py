@@ -33,6 +33,9 @@ class Answers:
             raise Refused(401, "Unauthorized", "Unauthorized")
         place = asked.place
         if place is None:
+            if (asked.verb, asked.path) in self.forbidden:
+                who = 'User "system:serviceaccount:default:test"'
+                raise Refused(403, "Forbidden", f'forbidden: {who} cannot {asked.verb} path "{asked.path}"')
             return
         resource = "/".join(filter(None, (place.plural, asked.subresource)))
         if (asked.verb, resource) in self.forbidden:
@@ -138,6 +141,8 @@ class Answers:
     def _about(self, path: str) -> Object:
         """What the server says of itself: the versions of a group, and whether it is well."""
         root, _, group = path.strip("/").partition("/")
+        if root == "apis" and not group:
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": name} for name in self.versions]}
         if root == "apis" and self.versions.get(group):
             served = [{"groupVersion": f"{group}/{version}", "version": version} for version in self.versions[group]]
             head = {"kind": "APIGroup", "apiVersion": "v1", "name": group}

@@ -192,7 +192,10 @@ class ApiServer:
         self._faults.clear()
 
     def forbid(self, verb: str, resource: str) -> None:
-        """Take away a right; the resource is a plural, or plural and subresource: ``resourceclaims/status``."""
+        """Take away a right; the resource is a plural, or plural and subresource: ``resourceclaims/status``.
+
+        It may be a path that is none of objects, too: ``/apis``.
+        """
         self.answers.forbidden.add((verb, resource))
 
     def permit(self) -> None:

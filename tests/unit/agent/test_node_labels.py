@@ -87,3 +87,20 @@ def test_of_a_gpu_that_claims_cut_no_mig_device_is_counted(folder: Path) -> None
     found = said(folder, "mixed", THREE, ALIKE, agent_mig_onDemand=[0, 1])
     assert not [key for key in found if key.startswith("mig-")]
     assert found["gpu.replicas"] == "1"
+
+
+def test_a_gpu_that_is_left_to_others_is_counted_nowhere_nor_are_its_mig_devices(folder: Path) -> None:
+    found = said(folder, "mixed", "", ALIKE, agent_devices_exclude=["1"])
+    assert found["gpu.count"] == "1"
+    assert not [key for key in found if key.startswith("mig-")]
+    assert found["gpu.product"] == "NVIDIA-H200"
+
+
+def test_how_the_others_are_shared_is_told_although_one_is_left_out(folder: Path) -> None:
+    found = said(folder, "none", agent_devices_exclude=["1"], agent_sharing_rules=[{"replicas": 4}])
+    assert (found["gpu.count"], found["gpu.replicas"]) == ("1", "4")
+    assert (found["gpu.product"], found["gpu.sharing-strategy"]) == ("NVIDIA-H200-SHARED", "time-slicing")
+
+
+def test_where_every_gpu_is_left_out_the_labels_describe_the_hardware(folder: Path) -> None:
+    assert said(folder, "none", agent_devices_exclude=["*"]) == said(folder, "none")

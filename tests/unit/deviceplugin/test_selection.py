@@ -23,6 +23,22 @@ def test_a_gpu_is_left_out_by_uuid_index_name_or_product(word: str) -> None:
     assert selection.resource_of(A100) == GPU_RESOURCE
 
 
+def test_gpus_that_are_left_out_are_others_to_give_and_people_are_told_so() -> None:
+    node = Inventory(generation=1, gpus=(A100, T4))
+    assert Selection(exclude=["*T4"]).left_to_others(node) == (T4,)
+    assert Selection(exclude=["*T4"]).notes(node) == ("gpu-1: left to others by agent.devices.exclude",)
+    assert Selection(exclude=["GPU-9"]).left_to_others(node) == ()
+    assert Selection(exclude=["GPU-9"]).notes(node) == ()
+
+
+def test_a_gpu_that_moves_to_another_name_is_offered_by_none_and_left_to_nobody() -> None:
+    node = Inventory(generation=1, gpus=(A100, T4))
+    moving = Selection(moving=[T4.uuid])
+    assert list(moving.forms(node)) == [A100.uuid]
+    assert moving.left_to_others(node) == ()
+    assert moving.notes(node) == ()
+
+
 def test_the_first_rule_that_matches_names_the_resource() -> None:
     selection = Selection(rules=BY_MODEL)
     assert [selection.resource_of(one) for one in (A100, T4)] == ["nvidia.com/a100", "nvidia.com/other"]

@@ -23,8 +23,11 @@ GPU = "nvidia.com/gpu"
 
 
 async def test_an_agent_at_work_is_asked_for_each_of_its_parts(patient: Patient) -> None:
-    async with patient.place.kubelet.running(), patient.place.agent():
+    async with patient.place.kubelet.running(), patient.place.agent() as agent:
         await patient.place.kubelet.until(GPU, allocatable=8)
+        async with asyncio.timeout(30):
+            while not agent.status().ready:
+                await asyncio.sleep(0.05)
         found = await patient.examined()
     assert not found.failed
     said = {one.check: one for one in found.findings}
@@ -245,6 +248,52 @@ async def test_a_label_that_tells_somebody_else_to_serve_here(
         put_node(server, **{label: value})
         found = await patient.warning("owners.operator", **settings(patient, server))
     assert who in found.what
+
+
+@pytest.mark.parametrize(
+    ("groups", "labels", "who"),
+    [
+        (["scheduling.run.ai"], {}, "KAI Scheduler"),
+        (["autoscaling.x-k8s.io"], {}, "cluster-autoscaler"),
+        ([], {"karpenter.sh/nodepool": "gpus"}, "Karpenter"),
+    ],
+)
+async def test_who_would_count_gpus_twice_is_named_where_both_front_doors_are_open(
+    patient: Patient, groups: list[str], labels: dict[str, str], who: str
+) -> None:
+    async with ApiServer() as server:
+        put_node(server, **labels)
+        for group in groups:
+            server.serve(group, "v1")
+        found = await patient.warning("neighbours.counting", **settings(patient, server))
+        assert found.what.startswith(f"{who} does not see")
+        assert found.where.endswith([*groups, *labels][0])
+        for door in ("devicePlugin", "dra"):
+            alone = {f"agent_frontDoors_{door}": False}
+            only(await patient.of("neighbours.counting", **settings(patient, server, **alone)), Result.SKIPPED)
+
+
+async def test_a_cluster_that_hides_its_groups_is_examined_to_the_end(patient: Patient) -> None:
+    async with ApiServer() as server:
+        put_node(server)
+        server.forbid("get", "/apis")
+        where = settings(patient, server)
+        assert "cannot get path" in only(await patient.of("neighbours.counting", **where), Result.SKIPPED).what
+        server.permit()
+        only(await patient.of("neighbours.counting", **where), Result.OK)
+
+
+async def test_a_gpu_that_hami_has_registered_is_named_until_it_is_left_to_it(patient: Patient) -> None:
+    gpu = patient.place.simulated.node.faults.gpu(7)  # named by its minor number: gpu-5
+    register = {"hami.io/node-nvidia-register": f"{gpu.uuid},10,143771,100,NVIDIA-H200,1,true:"}
+    async with ApiServer() as server:
+        server.put(NODES, {"metadata": {"name": "node-a", "annotations": register}})
+        found = await patient.failure("owners.gpus", **settings(patient, server))
+        assert found.what == "HAMi's device plugin gives out gpu-5 too"
+        left = settings(patient, server, agent_devices_exclude=["7"])
+        only(await patient.of("owners.gpus", **left), Result.OK)
+        assert only(await patient.of("gpus.excluded", **left), Result.OK).what == "left to others: gpu-5"
+    only(await patient.of("gpus.excluded"), Result.SKIPPED)
 
 
 def test_the_tests_use_a_folder_of_their_own(patient: Patient) -> None:

@@ -82,10 +82,10 @@ async def test_labels_that_nobody_tells_are_not_waited_for_for_ever(monkeypatch:
 
 
 async def test_the_terms_are_those_of_the_configuration_in_force() -> None:
-    given = settings(config="x", whenInUse="refuse", layouts="always", onDemand=["gpu-3"])
+    given = replace(settings(config="x", whenInUse="refuse", layouts="always", onDemand=["gpu-3"]), exclude=("gpu-7",))
     async with orders(given) as (found, live):
         assert await until(found, "x") == Order(
-            name="x", source="agent.mig.config", refuse=True, yields=False, leaves=("gpu-3",)
+            name="x", source="agent.mig.config", refuse=True, yields=False, leaves=("gpu-3", "gpu-7")
         )
         live.set(replace(given, mig_layouts="never"))
         await until(found, None)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,9 +91,15 @@ async def test_advice_says_the_steps_and_takes_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [settings("off", "4g.24gb"), settings("act"), settings("act", "4g.24gb", onDemand=["1"])]
+    "given",
+    [
+        settings("off", "4g.24gb"),
+        settings("act"),
+        settings("act", "4g.24gb", onDemand=["1"]),
+        replace(settings("act", "4g.24gb"), exclude=("1",)),
+    ],
 )
-async def test_nothing_is_merged_where_nobody_asks_or_claims_cut(tmp_path: Path, given: Settings) -> None:
+async def test_nothing_is_merged_where_nobody_asks_or_claims_or_others_cut(tmp_path: Path, given: Settings) -> None:
     with simulated("a30-2") as node:
         async with keeping(node, tmp_path, given) as (here, _):
             await asyncio.sleep(0.3)
