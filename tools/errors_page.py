@@ -51,7 +51,10 @@ WHAT_TO_DO: Mapping[str, tuple[str, str]] = {
         _POD,
         "none at first; if it lasts, see the domain's daemon pods: [compute-domains.md](compute-domains.md)",
     ),
-    "DomainRefused": (_POD, "make the claim from the template of a ComputeDomain of the pod's own namespace"),
+    "DomainRefused": (
+        _POD,
+        "make the claim from the template of a ComputeDomain of the pod's namespace; a daemon's is NVIDIA's to make",
+    ),
     "Overtaken": ("log", "none: the claim was given up meanwhile"),
     "ClaimUnreadable": (
         _POD,

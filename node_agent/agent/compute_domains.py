@@ -58,6 +58,7 @@ async def compute_domains(
                 roots=roots, writer=SpecWriter(settings.paths.cdi_dir), folder=folder / "domains", lane=files
             ),
             inventory=lambda: inventory.value,
+            namespaces=settings.compute_domain_namespaces,
         ) as claims,
     ):
         pool = DomainPool(roots, inventory, files)

@@ -44,6 +44,7 @@ AFTER_RESTART: Mapping[str, str] = {
     "device_plugin": "agent.frontDoors.devicePlugin",
     "dra": "agent.frontDoors.dra",
     "compute_domains": "agent.frontDoors.computeDomains",
+    "compute_domain_namespaces": "agent.frontDoors.computeDomainNamespaces",
     "dra_metadata": "agent.dra.metadata",
     "node_condition": "agent.nodeReports.condition",
     "node_events": "agent.nodeReports.events",

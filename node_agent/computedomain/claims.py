@@ -5,7 +5,7 @@ whose own claim comes in meanwhile. What a prepare has begun stays while it wait
 the agent's next start: only unprepare ends it.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 
 from node_agent.allocation.calls import Calls
@@ -17,7 +17,7 @@ from node_agent.computedomain.record import Entries, Entry, Record
 from node_agent.dra.claim_source import allocated
 from node_agent.dra.claims import claim_of
 from node_agent.dra.operations import PATIENCE_SECONDS, ClaimRef, Operations, Prepared, PreparedDevice
-from node_agent.errors import DeviceHeld, DomainNotReady, Overtaken, PoolUnknown
+from node_agent.errors import DeviceHeld, DomainNotReady, DomainRefused, Overtaken, PoolUnknown
 from node_agent.kit.logs import Log
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import RESOURCE_CLAIMS
@@ -28,7 +28,10 @@ log = Log(__name__)
 
 
 class DomainClaims(Operations):
-    """The kubelet's calls for claims to domains. As a context manager it lets what is under way end."""
+    """The kubelet's calls for claims to domains. As a context manager it lets what is under way end.
+
+    ``namespaces`` are those of NVIDIA's controller, from which alone claims of daemons are let in.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class DomainClaims(Operations):
         record: Record,
         files: DomainFiles,
         inventory: Callable[[], Inventory],
+        namespaces: Collection[str],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         super().__init__(patience)
@@ -46,6 +50,7 @@ class DomainClaims(Operations):
         self._record = record
         self._files = files
         self._inventory = inventory
+        self._namespaces = namespaces
         self._calls = Calls()
 
     async def __aenter__(self) -> "DomainClaims":
@@ -82,9 +87,7 @@ class DomainClaims(Operations):
             self._calls.refuse_late(ref.uid, asked)
             claim = allocated(await self._client.find(RESOURCE_CLAIMS, ref.name, ref.namespace), ref)
             wish, clique = wish_of(claim), self._clique()
-            # A daemon's claim is in the namespace of NVIDIA's controller, a workload's in that of its domain.
-            namespace = claim.namespace if wish.kind is Kind.CHANNEL else ""
-            domain = await self._domains.find(wish.domain, namespace)
+            domain = await self._domains.find(wish.domain, self._namespace_of_domain(claim, wish))
             entry = await self._held(claim, wish)
             if wish.kind is Kind.CHANNEL and not entry.prepared:
                 await self._joined(domain, clique)
@@ -92,6 +95,21 @@ class DomainClaims(Operations):
             await self._kept(claim, wish)
         log.info("claim prepared", claim=claim.full_name, uid=claim.uid, domain=str(domain), device=wish.result.device)
         return (_prepared(wish, names),)
+
+    def _namespace_of_domain(self, claim: Claim, wish: Wish) -> str:
+        """The namespace in which the claim's domain is looked for, empty for all. Raises DomainRefused.
+
+        A workload's claim is beside its domain, a daemon's beside NVIDIA's controller: whoever has one has all GPUs.
+        """
+        if wish.kind is Kind.CHANNEL:
+            return claim.namespace
+        if claim.namespace in self._namespaces:
+            return ""
+        raise DomainRefused(
+            f"claim {claim.full_name} is for a ComputeDomain's daemon, which gets every GPU of the node: it has to be "
+            "in a namespace of NVIDIA's controller, which by agent.frontDoors.computeDomainNamespaces is "
+            f"{' or '.join(sorted(self._namespaces)) or 'none'}"
+        )
 
     async def _held(self, claim: Claim, wish: Wish) -> Entry:
         """Hold the device for the claim. Raises DeviceHeld while another claim has it."""

@@ -22,6 +22,7 @@ _UUID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 Place = Annotated[str, Meta(pattern="^/", description="an absolute path")]
 PlaceOrNone = Annotated[str, Meta(pattern="^(/|$)", description="an absolute path, or nothing")]
 Text = Annotated[str, Meta(min_length=1, description="some text")]
+Namespace = Annotated[str, Meta(pattern="^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$", description="the name of a namespace")]
 Xids = Annotated[
     Literal["all"] | tuple[Annotated[int, Meta(ge=0, description="the number of an Xid")], ...],
     Meta(description="all, or a list of numbers of Xids"),
@@ -269,12 +270,14 @@ class AgentSharing(Section, frozen=True, kw_only=True):
 class AgentFrontDoors(Section, frozen=True, kw_only=True):
     """``agent.frontDoors``: how pods may ask for GPUs; ``auto`` means where the agent can reach the API server.
 
-    ``computeDomains``: NVIDIA's ComputeDomains are served, in the place of NVIDIA's plugin for them.
+    ``computeDomains``: NVIDIA's ComputeDomains are served, in the place of NVIDIA's plugin for them. Their daemons get
+    every GPU, and their claims are let in from ``computeDomainNamespaces`` alone, where NVIDIA's controller makes them.
     """
 
     device_plugin: bool = True
     dra: Literal["auto"] | bool = "auto"
     compute_domains: bool = False
+    compute_domain_namespaces: tuple[Namespace, ...] = ("dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu")
 
 
 class AgentDra(Section, frozen=True, kw_only=True):
@@ -290,12 +293,8 @@ class AgentDra(Section, frozen=True, kw_only=True):
     enforce_limits: Literal["auto", "always", "never"] = "auto"
 
 
-MigProfileName = Annotated[
-    str,
-    Meta(
-        pattern=r"^([0-9]+c\.)?[0-9]+g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?$", description="a MIG profile, such as 3g.71gb"
-    ),
-]
+_PROFILE = r"^([0-9]+c\.)?[0-9]+g\.[0-9]+gb([+-][a-z]+(\.[a-z]+)*)?$"
+MigProfileName = Annotated[str, Meta(pattern=_PROFILE, description="a MIG profile, such as 3g.71gb")]
 
 
 class AgentMig(Section, frozen=True, kw_only=True):

@@ -165,6 +165,7 @@ class Settings:
     device_plugin: bool = True
     dra: Literal["auto"] | bool = "auto"
     compute_domains: bool = False
+    compute_domain_namespaces: tuple[str, ...] = ("dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu")
     dra_groups: bool = False
     dra_metadata: bool = False
     dra_enforce_limits: Literal["auto", "always", "never"] = "auto"
@@ -221,6 +222,7 @@ def settings(file: File) -> Settings:
         device_plugin=agent.front_doors.device_plugin,
         dra=agent.front_doors.dra,
         compute_domains=agent.front_doors.compute_domains,
+        compute_domain_namespaces=agent.front_doors.compute_domain_namespaces,
         dra_groups=agent.dra.groups,
         dra_metadata=agent.dra.metadata,
         dra_enforce_limits=agent.dra.enforce_limits,

@@ -56,11 +56,28 @@ async def test_a_tray_announces_the_driver_publishes_its_devices_and_prepares_a_
         assert LABEL not in server.objects(NODES)[0]["metadata"].get("labels", {})
 
 
-def claim(server: ApiServer, domain: str) -> str:
+@TRAY
+async def test_the_configured_namespaces_are_those_from_which_a_daemons_claim_is_let_in(place: Place) -> None:
+    kubelet = DraKubelet(place.folder / "kubelet" / "plugins_registry")
+    settings = {**ON, "agent_frontDoors_computeDomainNamespaces": ["sys"]}
+    async with ApiServer() as server, kubelet.running(), place.agent(settings_for(place, server, **settings)) as agent:
+        await until(lambda: [one.name for one in kubelet.instances.value] == [DRIVER])
+        await until(lambda: agent.keeper.inventory.value.generation)
+        domain = server.put(DOMAINS, {"metadata": {"name": "d", "namespace": "default"}})["metadata"]["uid"]
+        uid = claim(server, domain, "daemon")
+        _, stub = kubelet.newest.stub({CLAIM_SERVICES[0]: DRA[CLAIM_SERVICES[0]]}, "DRAPlugin")
+        made = [v1.Claim(uid=uid, namespace="default", name="made")]
+        answer = (await stub.NodePrepareResources(v1.NodePrepareResourcesRequest(claims=made))).claims[uid]
+        assert answer.error.endswith("which by agent.frontDoors.computeDomainNamespaces is sys")
+        assert not answer.devices
+
+
+def claim(server: ApiServer, domain: str, kind: str = "channel") -> str:
     """The UID of an allocated claim ``default/made``."""
-    parameters: dict[str, Any] = {"driver": DRIVER, "parameters": config("ComputeDomainChannelConfig", domain)}
+    section = config(f"ComputeDomain{kind.capitalize()}Config", domain)
+    parameters: dict[str, Any] = {"driver": DRIVER, "parameters": section}
     devices = {
-        "results": [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": "channel-0"}],
+        "results": [{"request": "r", "driver": DRIVER, "pool": "node-a", "device": f"{kind}-0"}],
         "config": [{"source": "FromClaim", "requests": [], "opaque": parameters}],
     }
     body = {"metadata": {"name": "made"}, "status": {"allocation": {"devices": devices}}}

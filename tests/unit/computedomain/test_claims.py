@@ -135,6 +135,38 @@ async def test_a_claim_from_another_namespace_never_gets_in(tmp_path: Path) -> N
     await refused(tmp_path, DomainRefused, "in the namespace team-b, which is the claim's", namespace="team-b")
 
 
+@pytest.mark.parametrize("namespace", [TEAM, "team-b", "nvidia-dra-driver-gpu-2"])
+async def test_a_daemons_claim_from_anywhere_but_nvidias_controller_gets_no_gpu(tmp_path: Path, namespace: str) -> None:
+    """Not even beside the domain: whoever may make claims there would have every GPU of the node."""
+    async with world(tmp_path) as here:
+        domain = here.ready_domain()
+        ref = here.daemon(domain, namespace)
+        answer = await here.prepare(ref)
+        assert isinstance(answer, DomainRefused)
+        assert ref.full_name in str(answer)
+        assert "computeDomainNamespaces is dra-driver-nvidia-gpu or nvidia-dra-driver-gpu" in str(answer)
+        assert (here.specs, await here.record.all(), (tmp_path / "domains").exists()) == ([], [], False)
+
+
+async def test_nvidias_controller_is_known_by_its_old_namespace_and_by_its_new_one(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        domain = here.domain()
+        for namespace in ("dra-driver-nvidia-gpu", "nvidia-dra-driver-gpu"):
+            ref = here.daemon(domain, namespace)
+            assert isinstance(await here.prepare(ref), tuple)
+            await here.unprepare(ref)
+
+
+async def test_a_daemon_whose_namespace_is_no_longer_trusted_still_gives_back_what_it_held(tmp_path: Path) -> None:
+    async with world(tmp_path) as here:
+        ref = here.daemon(here.domain())
+        await here.prepare(ref)
+        here.trusted.clear()
+        assert isinstance(await here.prepare(ref), DomainRefused)
+        assert await here.unprepare(ref) == ()
+        assert (here.specs, await here.record.all()) == ([], [])
+
+
 async def test_a_domain_that_is_not_there_is_named(tmp_path: Path) -> None:
     gone = "0b0f3a3e-0000-4000-8000-000000000000"
     await refused(tmp_path, DomainRefused, gone, domain=gone)

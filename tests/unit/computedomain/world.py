@@ -4,7 +4,7 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from node_agent.computedomain.domains import Domains
 from node_agent.computedomain.edits import DomainFiles
 from node_agent.computedomain.names import CLIQUES, DOMAINS, DRIVER, LABEL
 from node_agent.computedomain.record import Record
+from node_agent.config.settings import Settings
 from node_agent.dra import operations
 from node_agent.dra.operations import Answer, ClaimRef
 from node_agent.kit.lane import Lane
@@ -48,7 +49,8 @@ class World:
     folder: Path
     claims: DomainClaims
     record: Record
-    inventory: Latest[Inventory] = field(default_factory=lambda: Latest(rack()))
+    inventory: Latest[Inventory]
+    trusted: set[str]
 
     def domain(self, name: str = "training", namespace: str = TEAM) -> str:
         """What a user makes; its UID."""
@@ -85,8 +87,8 @@ class World:
     def channel(self, domain: str, namespace: str = TEAM, **more: Any) -> ClaimRef:
         return self.claim(config("ComputeDomainChannelConfig", domain, **more), namespace=namespace)
 
-    def daemon(self, domain: str) -> ClaimRef:
-        return self.claim(config("ComputeDomainDaemonConfig", domain), "daemon-0", namespace=SYSTEM)
+    def daemon(self, domain: str, namespace: str = SYSTEM) -> ClaimRef:
+        return self.claim(config("ComputeDomainDaemonConfig", domain), "daemon-0", namespace=namespace)
 
     async def prepare(self, ref: ClaimRef) -> Answer:
         return (await self.claims.prepare([ref]))[ref.uid]
@@ -122,13 +124,14 @@ async def world(folder: Path, *, tries: Iterable[float] = (FOR_EVER,), channels:
             server.put(NODES, {"metadata": {"name": NODE}})
             record = Record(folder / "compute-domains.json", lane)
             files = DomainFiles(roots=roots, writer=SpecWriter(folder / "cdi"), folder=folder / "domains", lane=lane)
-            known = Latest(rack())
+            known, trusted = Latest(rack()), set(Settings().compute_domain_namespaces)
             async with DomainClaims(
                 client=client,
                 domains=Domains(client, NODE),
                 record=record,
                 files=files,
                 inventory=lambda: known.value,
+                namespaces=trusted,
                 patience=120.0,
             ) as claims:
-                yield World(server, folder, claims, record, known)
+                yield World(server, folder, claims, record, known, trusted)

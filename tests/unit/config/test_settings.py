@@ -47,6 +47,7 @@ def test_settings_made_without_anything_are_those_of_an_empty_file() -> None:
         ("flags.nvidiaDriverRoot", "/run/nvidia/driver", "driver_root", Path("/run/nvidia/driver")),
         ("flags.nvidiaDevRoot", "/run/nvidia/driver", "dev_root", Path("/run/nvidia/driver")),
         ("flags.plugin.containerDriverRoot", "/driver-root", "container_driver_root", Path("/driver-root")),
+        ("agent.frontDoors.computeDomainNamespaces", ["a", "b"], "compute_domain_namespaces", ("a", "b")),
         ("agent.paths.devRoot", "/host", "container_dev_root", Path("/host")),
     ],
 )
