@@ -1,13 +1,17 @@
-"""From an Xid in NVML to the list without the GPU at the kubelet, and to who watches the slices at the API server."""
+"""From an Xid in NVML to the list without the GPU at the kubelet, and to who watches the slices at the API server.
+
+The floor of the latter is a write of such a slice at the same server, seen by the same watcher.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 
-from benchmarks.cluster import served
+from benchmarks.cluster import Cluster, served
 from benchmarks.floors import EMPTY_CALL, parrot
 from benchmarks.inside import World, at_work, folder
-from benchmarks.measure import Effort, Figure, Step, Target, figure, in_turns
+from benchmarks.measure import Effort, Figure, Of, Step, Target, figure, in_turns
 from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.kit.tasks import running
 from node_agent.kube.mirror import Mirror
@@ -18,8 +22,10 @@ from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 XID = 48  # an uncorrectable memory error
 # What breaks stays so until it is cleared, and is not held back for having broken in each round.
 RULES = {"agent.health.rules": [{"xids": [XID], "clearedBy": "operator"}]}
-TARGET, TAINT_TARGET = Target(limit=0.003), Target(limit=0.015)
+TARGET, TAINT_TARGET = Target(limit=0.003), Target(limit=3, of=Of.RATIO)
+WRITE = "a write of a slice, seen"
 PROFILE, CALLS = "h200-8", 8
+OTHER = "other"
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
@@ -28,17 +34,18 @@ async def measure(effort: Effort) -> Sequence[Figure]:
         at_kubelet = await in_turns(
             lambda: _listed_without(world), floor, rounds=rounds, calls=CALLS, between=lambda: _mend_all(world)
         )
-    async with _publishing() as (world, mirror), _an_empty_call(world) as floor:
+    async with _publishing() as (world, cluster, mirror):
+        least = await _a_write(cluster, mirror)
         at_server = await in_turns(
             lambda: _tainted(world, mirror),
-            floor,
+            least,
             rounds=rounds,
             calls=CALLS,
             between=lambda: _untainted(world, mirror),
         )
     return [
         figure("Xid in NVML → message at the kubelet", at_kubelet, EMPTY_CALL, TARGET),
-        figure("Xid in NVML → taint at the API server", at_server, EMPTY_CALL, TAINT_TARGET),
+        figure("Xid in NVML → taint at the API server", at_server, WRITE, TAINT_TARGET),
     ]
 
 
@@ -49,7 +56,7 @@ async def _an_empty_call(world: World) -> AsyncIterator[Step]:
 
 
 @asynccontextmanager
-async def _publishing() -> AsyncIterator[tuple[World, Mirror]]:
+async def _publishing() -> AsyncIterator[tuple[World, Cluster, Mirror]]:
     """An agent that publishes its GPUs as well, once they are all there, and what a watcher of the API server sees."""
     with folder() as place:
         async with served(place) as cluster:
@@ -58,7 +65,25 @@ async def _publishing() -> AsyncIterator[tuple[World, Mirror]]:
             mirror = Mirror(cluster.client, RESOURCE_SLICES)
             async with running(mirror.run()), at_work(PROFILE, more) as world:
                 await _until(mirror, lambda slices: slices > 0 and not _taints(mirror))
-                yield world, mirror
+                yield world, cluster, mirror
+
+
+async def _a_write(cluster: Cluster, mirror: Mirror) -> Step:
+    """What replaces a slice as large as the agent's, of a node that is not there, and waits until it is seen."""
+    (published,) = mirror.objects.value.values()
+    spec = {**published["spec"], "nodeName": OTHER, "pool": {**published["spec"]["pool"], "name": OTHER}}
+    await cluster.client.create(RESOURCE_SLICES, {"metadata": {"name": OTHER}, "spec": spec})
+    rounds = count()
+
+    async def write() -> None:
+        body = {"metadata": {"name": OTHER, "labels": {"round": str(next(rounds))}}, "spec": spec}
+        version = (await cluster.client.update(RESOURCE_SLICES, body))["metadata"]["resourceVersion"]
+        async with asyncio.timeout(30):
+            async for objects in mirror.objects.watch():
+                if OTHER in objects and objects[OTHER]["metadata"]["resourceVersion"] == version:
+                    return
+
+    return write
 
 
 async def _until(mirror: Mirror, condition: Callable[[int], bool]) -> None:

@@ -7,7 +7,7 @@ it. At the end the slices stay: the agent that comes next takes them over.
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -28,7 +28,7 @@ from node_agent.dra.writes import (
     wanted_objects,
     with_times,
 )
-from node_agent.errors import KubeError
+from node_agent.errors import Conflict, KubeError, NotFound
 from node_agent.kit.backoff import pauses, spread
 from node_agent.kit.latest import Latest, changes
 from node_agent.kit.logs import Log, Steady
@@ -37,7 +37,7 @@ from node_agent.kube.client import KubeClient
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import Object
 
-# What changes together is written together, and with it what changes during the listing that follows.
+# What changes together is written together.
 SETTLE_SECONDS = 0.005
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 10.0
 # The first repair is made at once, the second so much later; after a calm time it begins anew.
@@ -80,6 +80,7 @@ class SlicePublisher:
         # What was sent of each slice, and what the server made of it: that is as good as what was sent.
         self._answers: dict[str, tuple[Object, Any]] = {}
         self._settled: Pool | None = None
+        self._left: Mapping[str, str] = {}
         self._tries, self._trouble = _tries(), Steady()
         self._repair_pauses, self._repaired = _repair_pauses(), 0.0
         self._told = -1
@@ -103,9 +104,9 @@ class SlicePublisher:
         async with running(mirror.run(), name="mirror of the slices"):
             async for _ in changes(self._pool, mirror.objects):
                 await asyncio.sleep(SETTLE_SECONDS)
-                # The mirror is a reason to look and no more: what is written rests on a listing of its own.
                 if self._pool.value is not None and not self._seems_true(store, mirror):
-                    await self._make_true(store)
+                    if not await self._updated(store, mirror):
+                        await self._make_true(store)
 
     def _seems_true(self, store: SliceStore, mirror: Mirror) -> bool:
         """Whether the pool was published and nothing has changed since. A mirror may be behind: no is only a guess."""
@@ -113,7 +114,22 @@ class SlicePublisher:
             return False
         return not mirror.synced.value or not self._writes(store.seen(mirror.objects.value.values()))
 
+    async def _updated(self, store: SliceStore, mirror: Mirror) -> bool:
+        """Publish another pool where the mirror shows just what was left: the server refuses it if that is not so.
+
+        While the server is away it is asked for a list, again and again: a write would be of what was wanted then.
+        """
+        seen = store.seen(mirror.objects.value.values())
+        if self._pool.value is self._settled or not mirror.follows or not seen or _versions(seen) != self._left:
+            return False
+        try:
+            await self._write(seen, store)
+        except (Conflict, NotFound):
+            return False
+        return True
+
     async def _make_true(self, store: SliceStore) -> None:
+        """Publish the pool, whatever is stored. A mirror may be behind, so this rests on a listing of its own."""
         stored = await store.list()
         if self._pool.value is self._settled and self._writes(stored):
             log.warning("slices were changed by somebody else and are put right", node=self._node)
@@ -122,6 +138,9 @@ class SlicePublisher:
             await self._keep_calm()
             self._tell(repairs=self.state.value.repairs + 1)
             stored = await store.list()
+        await self._write(stored, store)
+
+    async def _write(self, stored: Objects, store: SliceStore) -> None:
         await self._meet_node(stored, store)
         for _ in range(ROUNDS):
             writes = self._writes(stored)
@@ -195,7 +214,7 @@ class SlicePublisher:
         self._repaired = time.monotonic()
 
     def _settle(self, stored: Objects) -> None:
-        self._settled, self._times = self._pool.value, times_of(stored.values())
+        self._settled, self._times, self._left = self._pool.value, times_of(stored.values()), _versions(stored)
         self._tries = _tries()
         self._trouble.clear()
         generation = max(map(generation_of, stored.values()))
@@ -207,6 +226,10 @@ class SlicePublisher:
 
     def _tell(self, **changes: Any) -> None:
         self.state.set(replace(self.state.value, **changes))
+
+
+def _versions(stored: Objects) -> Mapping[str, str]:
+    return {name: item["metadata"]["resourceVersion"] for name, item in stored.items()}
 
 
 def _tries() -> Iterator[float]:

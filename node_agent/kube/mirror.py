@@ -28,7 +28,8 @@ class Mirror:
     They are those that the selectors name and ``keep`` wants, which is for what no selector can say, and are without
     ``managedFields``. They are no answer before ``synced``, and may be ``staleness`` seconds behind. A watch that broke
     goes on where it was; where the server has forgotten that place, or says anything else that is no success, all is
-    listed anew. ``restarts`` counts how often the watch began again, for whatever reason.
+    listed anew. ``restarts`` counts how often the watch began again, for whatever reason; ``follows`` says that it goes
+    on just now.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class Mirror:
         self._troubles = Steady()
         self.objects: Latest[Mapping[str, Object]] = Latest({})
         self.synced = Latest(False)
+        self.follows = False
         self.restarts = 0
 
     @property
@@ -90,8 +92,12 @@ class Mirror:
             self.synced.set(True)
         async with self._client.watch(self._resource, self._version, **self._selection) as events:
             self._hear()
-            async for event in events:
-                self._take(event)
+            self.follows = True
+            try:
+                async for event in events:
+                    self._take(event)
+            finally:
+                self.follows = False
 
     def _hear(self) -> None:
         self._heard = time.monotonic()

@@ -129,6 +129,38 @@ async def test_an_xid_is_one_write_and_so_is_its_end(place: Place) -> None:
     assert place.writes() == ["create 201", "update 200", "update 200"]
 
 
+async def test_a_change_is_one_request_while_the_slices_are_as_they_were_left(place: Place) -> None:
+    async with place.published() as publisher, asyncio.timeout(30):
+        await place.settled(publisher)
+        asked: list[str] = []
+        while asked != ["update"]:
+            # Until the watch has brought what was written last, a list is asked for as well.
+            await asyncio.sleep(0.05)
+            before = len(place.server.requests)
+            await place.show(publisher, pool(3) if not place.taints() else pool())
+            asked = [one.verb for one in place.server.requests[before:]]
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+async def test_who_changes_the_slices_at_the_same_moment_is_noticed_by_the_write(
+    place: Place, monkeypatch: pytest.MonkeyPatch, wiped: bool
+) -> None:
+    monkeypatch.setattr(publisher_module, "SETTLE_SECONDS", 0.0)
+    async with place.published() as publisher:
+        await place.settled(publisher)
+        await asyncio.sleep(QUIET)
+        if wiped:
+            wipe(place)
+        else:
+            edited = place.slices[DEVICES]
+            place.server.put(RESOURCE_SLICES, edited | {"spec": {**edited["spec"], "devices": []}})
+        await place.show(publisher, pool(3))
+        await asyncio.sleep(QUIET)
+        assert len(place.devices) == 8 and list(place.taints()) == ["gpu-3"]
+    refused, remedy = ("update 404", "create 201") if wiped else ("update 409", "update 200")
+    assert place.writes() == ["create 201", refused, remedy]
+
+
 async def test_on_a_node_of_two_slices_only_the_one_that_changed_is_written(place: Place) -> None:
     async with place.published() as publisher:
         await place.show(publisher, pool(node=large_node()))
