@@ -1,7 +1,8 @@
 """NodePrepareResources and NodeUnprepareResources, as the kubelet calls them: rested, and one after the other.
 
-The floor is what cannot be left out: an empty call, and two writes that are on the disk when it is answered, one of the
-claim's CDI spec and one of the ledger. Where a MIG device is made for the claim, most of the time goes to the simulated
+The floor is what cannot be left out: an empty call, a look at the claim at the API server, and two writes that are on the
+disk when it is answered, as many as a ledger needs that is replaced as a whole. To unprepare no claim is looked at.
+Where a MIG device is made for the claim, most of the time goes to the simulated
 driver, which writes its files anew at each of the four changes. And how long after its start the agent has its slices
 published.
 """
@@ -20,11 +21,12 @@ from benchmarks.process import PROFILE, Process, Stand, growth, stand
 from node_agent.allocation.specs import KIND
 from node_agent.cdi.names import file_name
 from node_agent.dra.names import DRIVER
+from node_agent.kube.resources import RESOURCE_CLAIMS
 from node_agent.wire import deviceplugin_v1beta1_pb2 as plugin_wire
 from node_agent.wire import dra_v1_pb2 as wire
 from node_agent.wire import dra_v1_pb2_grpc as rpc
 
-FLOOR = "a call, two fsynced writes"
+PREPARE_FLOOR, UNPREPARE_FLOOR = "a call, a look, two fsynced writes", "a call, two fsynced writes"
 CUT, PART = "gpu-7", "gpu-7-mig-1g-18gb-6"
 """The GPU that claims cut, and what is made of it: MIG is turned on for it and off again each time."""
 CUT_FOR = "1 MIG device made for it, rested"
@@ -41,7 +43,7 @@ async def measure(effort: Effort) -> Sequence[Figure]:
     async with at_work() as (place, agent, cluster, driver):
         one, four = [await cluster.allocated(DRIVER, f"of-{n}", [f"gpu-{i}" for i in range(n)]) for n in (1, 4)]
         part = await cluster.allocated(DRIVER, "of-a-part", [PART])
-        async with floor(place, driver, four) as least:
+        async with floor(place, cluster, driver, four) as least:
             figures = [
                 *await _figures(driver, one, least, "1 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
                 *await _figures(driver, four, least, "4 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
@@ -72,8 +74,13 @@ async def at_work() -> AsyncIterator[tuple[Stand, Process, Cluster, rpc.DRAPlugi
 
 
 @asynccontextmanager
-async def floor(place: Stand, driver: rpc.DRAPluginStub, claim: wire.Claim) -> AsyncIterator[Step]:
-    """An empty call and two writes, of as many bytes as a claim's spec and the ledger with that claim in it."""
+async def floor(
+    place: Stand, cluster: Cluster, driver: rpc.DRAPluginStub, claim: wire.Claim
+) -> AsyncIterator[tuple[Step, Step]]:
+    """An empty call and two writes, of as many bytes as a claim's spec and the ledger with that claim in it.
+
+    And, as a step of its own, a look at the claim.
+    """
     await prepare(driver, claim)
     written = [place.folder / "cdi" / file_name(KIND, claim.uid), place.folder / "state" / "ledger.json"]
     contents = [file.read_bytes() for file in written]
@@ -86,7 +93,7 @@ async def floor(place: Stand, driver: rpc.DRAPluginStub, claim: wire.Claim) -> A
             for file, content in zip(files, contents, strict=True):
                 await asyncio.to_thread(fsynced_write, file, content)
 
-        yield least
+        yield least, lambda: cluster.client.get(RESOURCE_CLAIMS, claim.name, claim.namespace)
 
 
 async def prepare(driver: rpc.DRAPluginStub, claim: wire.Claim) -> None:
@@ -106,7 +113,7 @@ async def unprepare(driver: rpc.DRAPluginStub, claim: wire.Claim) -> None:
 async def _figures(
     driver: rpc.DRAPluginStub,
     claim: wire.Claim,
-    least: Step,
+    least: tuple[Step, Step],
     name: str,
     *,
     rounds: int,
@@ -115,21 +122,23 @@ async def _figures(
     target: Target | None = TARGET,
 ) -> list[Figure]:
     """Both calls' figures: ``calls`` of each in turn in a round, after as many of the floor and a rest."""
+    call, look = least
     prepared, unprepared = [], []
     for _ in range(1 + rounds):
         await asyncio.sleep(rest)
-        before = [await timed(least) for _ in range(calls)]
+        before = [await timed(call) for _ in range(calls)]
+        looked = [seconds + await timed(look) for seconds in before]
         pairs = []
         for _ in range(calls):
             await asyncio.sleep(rest)
             there = await timed(lambda: prepare(driver, claim))
             await asyncio.sleep(rest)
             pairs.append((there, await timed(lambda: unprepare(driver, claim))))
-        prepared.append(Turn(subject=[there for there, _ in pairs], floor=before))
+        prepared.append(Turn(subject=[there for there, _ in pairs], floor=looked))
         unprepared.append(Turn(subject=[back for _, back in pairs], floor=before))
     return [
-        figure(f"prepare {name}", prepared[1:], FLOOR, target),
-        figure(f"unprepare {name}", unprepared[1:], FLOOR, target),
+        figure(f"prepare {name}", prepared[1:], PREPARE_FLOOR, target),
+        figure(f"unprepare {name}", unprepared[1:], UNPREPARE_FLOOR, target),
     ]
 
 

@@ -2,7 +2,7 @@
 
 A file is replaced as a whole or not at all, only by a spec that was checked, and only when something changed: runtimes
 watch the folder and read all of it after each change. Whether a spec is to be written or removed the caller decides.
-That a transient one is where it was put need not outlive a power cut: whoever it is for is prepared anew in each boot.
+A transient one need not outlive a power cut: whoever it is for is prepared anew in each boot.
 """
 
 from pathlib import Path

@@ -12,7 +12,7 @@ ABANDONED_SECONDS = 60.0
 def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, lasting: bool = True) -> None:
     """Replace ``path`` with ``content`` so that no reader, and no crash, ever sees a part of it.
 
-    What is not ``lasting`` may be the old file again after a power cut: for what each boot makes anew.
+    What is not ``lasting`` a power cut may undo or leave in part: for what each boot makes anew.
 
     The temporary file starts with a dot and does not carry the suffix of ``path``, so that programs which read a
     whole folder by suffix (container runtimes and CDI specs) pass over it.
@@ -26,7 +26,8 @@ def write_atomic(path: Path, content: bytes, mode: int = 0o644, *, lasting: bool
             file.write(content)
             file.flush()
             os.fchmod(file.fileno(), mode)
-            os.fsync(file.fileno())
+            if lasting:
+                os.fsync(file.fileno())
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
