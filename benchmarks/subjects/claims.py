@@ -1,10 +1,9 @@
 """NodePrepareResources and NodeUnprepareResources, as the kubelet calls them: rested, and one after the other.
 
-The floor is what cannot be left out: an empty call, a look at the claim at the API server, and two writes that are on the
-disk when it is answered, as many as a ledger needs that is replaced as a whole. To unprepare no claim is looked at.
-Where a MIG device is made for the claim, most of the time goes to the simulated
-driver, which writes its files anew at each of the four changes. And how long after its start the agent has its slices
-published.
+The floor is what cannot be left out: an empty call, a look at the claim at the API server, and two writes that are on
+the disk when it is answered, as many as a ledger needs that is replaced as a whole. To unprepare no claim is looked at.
+Where a MIG device is made for the claim, most of the time goes to the simulated driver, which writes its files anew at
+each of the four changes. And how long after its start the agent has its slices published.
 """
 
 import asyncio

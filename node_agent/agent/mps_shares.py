@@ -9,7 +9,7 @@ from node_agent.allocation.grants import Door, Grant
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.selection import Form, Selection
 from node_agent.errors import MpsError, MpsImpossible, StateError
-from node_agent.kit.latest import Latest, changes
+from node_agent.kit.latest import SETTLE_SECONDS, Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import DeviceUuid
@@ -64,7 +64,7 @@ class MpsShares:
         await self._known.wait()
         sources = (self._selection, self._inventory, self._grants, self._daemons.states, self._joined)
         async with asyncio.TaskGroup() as group:
-            async for _ in changes(*sources, every=lambda: AGAIN_SECONDS):
+            async for _ in changes(*sources, every=lambda: AGAIN_SECONDS, settle=SETTLE_SECONDS):
                 if self._inventory.value.generation and self._inventory.value.problem is None:
                     await self._follow(group)
 

@@ -11,7 +11,7 @@ from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import Selection
 from node_agent.dra.time_slice_step import claimed_gpus
 from node_agent.kit.lane import Lane
-from node_agent.kit.latest import Latest, changes
+from node_agent.kit.latest import SETTLE_SECONDS, Latest, changes
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.sharing.shares import Interval
@@ -44,7 +44,8 @@ class TimeSliceKeeper:
     async def run(self) -> None:
         """Follow until cancelled."""
         seen: tuple[object, ...] = ()
-        async for _ in changes(self._selection, self._inventory, self._grants, every=self._pause):
+        sources = self._selection, self._inventory, self._grants
+        async for _ in changes(*sources, every=self._pause, settle=SETTLE_SECONDS):
             inventory, claimed = self._inventory.value, claimed_gpus(self._grants.value.values())
             # Nothing is known of GPUs before the first look, nor while the driver cannot be asked.
             if not inventory.generation or inventory.problem:

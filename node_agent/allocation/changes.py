@@ -34,7 +34,7 @@ def unchanged(books: Books) -> Books:
 
 
 def reserved(books: Books, grant: Grant) -> Books:
-    """The books with a new grant; those that they were where the holder has the same hardware already.
+    """The books with a new grant; equal to those that they were where a claim has the same hardware already.
 
     Raises:
         DeviceHeld: another holder has a GPU of it.
@@ -42,37 +42,36 @@ def reserved(books: Books, grant: Grant) -> Books:
         AllocationError: this holder has other devices; they must be released first.
         HoldersUnknown: it is not known yet who holds what.
     """
-    known = books.grants.get(grant.holder.id)
-    if known is not None and known.same_hardware(grant):
-        return _held_again(books, known, grant)
-    if known is not None:
-        raise AllocationError(f"{grant.holder} holds other devices already: they must be released first")
-    # First what is certain: it stays true whoever else turns out to hold something.
-    if conflict := find_conflict(grant, books.grants.values()):
-        raise conflict.error(grant.holder)
-    if unknown := _in_the_way(books, grant.holder.door):
-        raise HoldersUnknown(
-            f"{grant.holder} gets no device yet: who holds which GPU is not known again before the agent has heard "
-            f"of every {' and every '.join(sorted(unknown))} of this node"
-        )
-    return _with(books, grant)
+    return all_reserved(books, [grant])
 
 
 def all_reserved(books: Books, grants: Iterable[Grant]) -> Books:
     """The books with several new grants, of all holders or of none; raises as ``reserved``."""
+    held = dict(books.grants)
     for grant in grants:
-        books = reserved(books, grant)
-    return books
+        held[grant.holder.id] = _reserved(held, books.unreconciled, grant)
+    return _of(books, held)
 
 
-def _held_again(books: Books, known: Grant, grant: Grant) -> Books:
-    """A claim that asks again is the same one; a device that is given out again by its limit has the next pod."""
-    return _with(books, replace(known, since=grant.since)) if known.holder.door is Door.LIMIT else books
-
-
-def _in_the_way(books: Books, door: Door) -> frozenset[Door]:
-    """The doors that must tell their holders first. What limits hold the kubelet knows: it gives nothing out twice."""
-    return books.unreconciled - {door} if door is Door.LIMIT else books.unreconciled
+def _reserved(held: Mapping[str, Grant], unreconciled: frozenset[Door], grant: Grant) -> Grant:
+    """What the holder of a new grant has from now on, beside what is ``held``; raises as ``reserved``."""
+    known = held.get(grant.holder.id)
+    if known is not None and known.same_hardware(grant):
+        # A claim that asks again is the same one; a device that is given out again by its limit has the next pod.
+        return grant if known.holder.door is Door.LIMIT else known
+    if known is not None:
+        raise AllocationError(f"{grant.holder} holds other devices already: they must be released first")
+    # First what is certain: it stays true whoever else turns out to hold something.
+    if conflict := find_conflict(grant, held.values()):
+        raise conflict.error(grant.holder)
+    # What limits hold the kubelet knows: it gives nothing out twice.
+    own = {grant.holder.door} if grant.holder.door is Door.LIMIT else frozenset()
+    if unknown := unreconciled - own:
+        raise HoldersUnknown(
+            f"{grant.holder} gets no device yet: who holds which GPU is not known again before the agent has heard "
+            f"of every {' and every '.join(sorted(unknown))} of this node"
+        )
+    return grant
 
 
 def recorded(books: Books, grant: Grant) -> Books:

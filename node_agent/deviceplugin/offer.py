@@ -169,7 +169,7 @@ def taken(forms: Forms, grants: Iterable[Grant]) -> dict[DeviceUuid, str]:
     return {
         uuid: f"held by {holder}"
         for uuid, form in forms.items()
-        for place, holder in held.get(form.place.gpu, ())
+        for place, holder in held.get(form.unit.gpu.uuid, ())
         if form.place.overlaps(place) and not (holder.door is Door.LIMIT and place == form.place)
     }
 

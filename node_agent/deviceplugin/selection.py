@@ -45,7 +45,7 @@ class Form:
     resource: str
     shared: Shared | None = None
 
-    @property
+    @cached_property
     def place(self) -> Place:
         return self.unit.place
 

@@ -102,11 +102,11 @@ class SlicePublisher:
     async def _follow(self, store: SliceStore) -> None:
         mirror = store.mirror()
         async with running(mirror.run(), name="mirror of the slices"):
-            async for _ in changes(self._pool, mirror.objects):
-                await asyncio.sleep(SETTLE_SECONDS)
-                if self._pool.value is not None and not self._seems_true(store, mirror):
-                    if not await self._updated(store, mirror):
-                        await self._make_true(store)
+            async for _ in changes(self._pool, mirror.objects, settle=SETTLE_SECONDS):
+                if self._pool.value is None or self._seems_true(store, mirror):
+                    continue
+                if not await self._updated(store, mirror):
+                    await self._make_true(store)
 
     def _seems_true(self, store: SliceStore, mirror: Mirror) -> bool:
         """Whether the pool was published and nothing has changed since. A mirror may be behind: no is only a guess."""

@@ -1,6 +1,5 @@
 """Keeps what the status of prepared claims says of their devices true: ``status`` says what, here it is written."""
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -13,16 +12,13 @@ from node_agent.dra.names import DRIVER
 from node_agent.dra.status import apply_patch, device_statuses
 from node_agent.errors import ClaimUnreadable, Forbidden, KubeError, NotFound
 from node_agent.kit.backoff import spread
-from node_agent.kit.latest import Latest, changes
+from node_agent.kit.latest import SETTLE_SECONDS, Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.kube.client import KubeClient, Patch
 from node_agent.kube.resources import RESOURCE_CLAIMS, Object
 from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
-
-# The kubelet waits for the answer to the call that has changed the grants, and nobody waits for this.
-SETTLE_SECONDS = 0.05
 
 # What could not be written is tried again after so long.
 AGAIN_SECONDS = 30.0
@@ -57,8 +53,8 @@ class StatusWriter:
 
     async def run(self) -> None:
         """Write until cancelled."""
-        async for _ in changes(self._grants, self._inventory, self._health, every=lambda: spread(AGAIN_SECONDS)):
-            await asyncio.sleep(SETTLE_SECONDS)
+        sources = self._grants, self._inventory, self._health
+        async for _ in changes(*sources, every=lambda: spread(AGAIN_SECONDS), settle=SETTLE_SECONDS):
             prepared = {uid: grant for uid, grant in self._grants.value.items() if _is_prepared(grant)}
             self._written = {uid: written for uid, written in self._written.items() if uid in prepared}
             self._claims.forget_but(self._grants.value)

@@ -10,6 +10,9 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+# What nobody waits for follows changes so much later: many that come in a row are then one.
+SETTLE_SECONDS = 0.05
+
 
 class Latest(Generic[T]):
     """Holds the newest value; belongs to one event loop."""
@@ -43,12 +46,15 @@ class Latest(Generic[T]):
         self._listeners.discard(listener)
 
 
-async def changes(*sources: Latest[Any], every: Callable[[], float] | None = None) -> AsyncIterator[None]:
+async def changes(
+    *sources: Latest[Any], every: Callable[[], float] | None = None, settle: float = 0.0
+) -> AsyncIterator[None]:
     """Yield at once, and again whenever any of the sources has changed since.
 
     ``every`` gives the longest pause in seconds, asked before each wait, for what also has to be looked at in between.
+    ``settle`` seconds after a change all that has changed by then is one: for what nobody waits for.
     """
-    woken = asyncio.Event()
+    woken, first = asyncio.Event(), True
     woken.set()
     for source in sources:
         source.listen(woken)
@@ -61,6 +67,9 @@ async def changes(*sources: Latest[Any], every: Callable[[], float] | None = Non
             finally:
                 if alarm is not None:
                     alarm.cancel()
+            if settle and not first:
+                await asyncio.sleep(settle)
+            first = False
             woken.clear()
             yield
     finally:

@@ -14,7 +14,7 @@ from itertools import repeat
 from node_agent.allocation.ledger import Ledger
 from node_agent.errors import ConfigError, DeviceHeld, LayoutRefused, NodeAgentError
 from node_agent.kit.backoff import pauses
-from node_agent.kit.latest import Latest, changes
+from node_agent.kit.latest import SETTLE_SECONDS, Latest, changes
 from node_agent.kit.logs import Log, Steady
 from node_agent.layouts.changes import Changer
 from node_agent.layouts.orders import Order
@@ -107,7 +107,7 @@ class Layouts:
         for event in self._known:
             await event.wait()
         sources = (self._order, self._inventory, self._ledger.grants, self._ledger.unreconciled)
-        async for _ in changes(*sources, every=self._pause):
+        async for _ in changes(*sources, every=self._pause, settle=SETTLE_SECONDS):
             inventory, before = self._inventory.value, self._seen
             self._seen = (self._order.value, inventory.generation, inventory.problem)
             # Each pod that is given a device comes by here, and where all is as wanted nothing follows from it.

@@ -13,7 +13,7 @@ from node_agent.allocation.ledger import Ledger
 from node_agent.config.settings import Settings
 from node_agent.errors import NodeAgentError
 from node_agent.kit.backoff import pauses
-from node_agent.kit.latest import Latest, changes
+from node_agent.kit.latest import SETTLE_SECONDS, Latest, changes
 from node_agent.kit.logs import Log
 from node_agent.layouts.changes import Changer
 from node_agent.layouts.reserved import Before
@@ -65,7 +65,8 @@ class Room:
         """Keep room until cancelled."""
         for event in self._known:
             await event.wait()
-        async for _ in changes(self._settings, self._inventory, self._ledger.grants, every=self._pause):
+        sources = self._settings, self._inventory, self._ledger.grants
+        async for _ in changes(*sources, every=self._pause, settle=SETTLE_SECONDS):
             if self._wants:
                 async with self._turn:
                     await self._look()

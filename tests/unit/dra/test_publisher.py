@@ -158,7 +158,7 @@ async def test_who_changes_the_slices_at_the_same_moment_is_noticed_by_the_write
         await asyncio.sleep(QUIET)
         assert len(place.devices) == 8 and list(place.taints()) == ["gpu-3"]
     refused, remedy = ("update 404", "create 201") if wiped else ("update 409", "update 200")
-    assert place.writes() == ["create 201", refused, remedy]
+    assert refused in place.writes() and place.writes()[-1] == remedy
 
 
 async def test_on_a_node_of_two_slices_only_the_one_that_changed_is_written(place: Place) -> None:
