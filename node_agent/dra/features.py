@@ -34,24 +34,40 @@ _FIELDS = {
 }
 
 
-def canonical(value: Any) -> Any:
-    """The same without what says nothing, since servers leave that out."""
-    if isinstance(value, Mapping):
-        kept = {key: canonical(each) for key, each in value.items()}
-        return {key: each for key, each in kept.items() if each is not None and each not in ({}, [])}
-    return [canonical(each) for each in value] if isinstance(value, list | tuple) else value
+def alike(one: Any, other: Any) -> bool:
+    """Whether two values are equal but for what says nothing, since servers leave that out."""
+    if one == other:  # so most of a slice is compared at once
+        return True
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        both = ((one.get(key), other.get(key)) for key in one.keys() | other.keys())
+        return all(alike(*pair) or all(map(_says_nothing, pair)) for pair in both)
+    return _pairs(one, other) and all(map(alike, one, other))
 
 
 def not_kept(sent: Any, stored: Any, path: str = "") -> Iterator[str]:
     """The paths, without the numbers of list entries, of what was sent and is not stored, or as something else."""
+    if sent == stored:
+        return
     if isinstance(sent, Mapping) and isinstance(stored, Mapping):
-        for key, value in canonical(sent).items():
-            yield from not_kept(value, stored.get(key), f"{path}.{key}" if path else key)
-    elif isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        for key, value in sent.items():
+            if not _says_nothing(value):
+                yield from not_kept(value, stored.get(key), f"{path}.{key}" if path else key)
+    elif _pairs(sent, stored):
         for one, other in zip(sent, stored, strict=True):
             yield from not_kept(one, other, path)
-    elif canonical(sent) != canonical(stored):
+    else:
         yield path
+
+
+def _pairs(one: Any, other: Any) -> bool:
+    """Whether two values are lists of one length."""
+    return isinstance(one, list | tuple) and isinstance(other, list | tuple) and len(one) == len(other)
+
+
+def _says_nothing(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_says_nothing, value.values()))
+    return value is None or (isinstance(value, list | tuple) and not value)
 
 
 def lacking(paths: Iterable[str]) -> frozenset[Feature]:

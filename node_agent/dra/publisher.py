@@ -21,9 +21,9 @@ from node_agent.dra.writes import (
     Objects,
     Times,
     Writes,
-    essence,
     generation_of,
     plan,
+    same,
     times_of,
     wanted_objects,
     with_times,
@@ -78,7 +78,7 @@ class SlicePublisher:
         self._last = Attempt()
         self._times: Times = {}
         # What was sent of each slice, and what the server made of it: that is as good as what was sent.
-        self._answers: dict[str, tuple[Object, Any]] = {}
+        self._answers: dict[str, tuple[Object, Object]] = {}
         self._settled: Pool | None = None
         self._left: Mapping[str, str] = {}
         self._tries, self._trouble = _tries(), Steady()
@@ -155,12 +155,15 @@ class SlicePublisher:
         wanted = self._wanted
         times = {**self._times, **times_of(stored.values())}
         equal = {
-            name: essence(with_times(wanted[name], times)) == essence(item)
-            or self._answers.get(name) == (wanted[name], essence(item))
+            name: same(with_times(wanted[name], times), item) or self._is_the_answer(name, wanted[name], item)
             for name, item in stored.items()
             if name in wanted
         }
         return plan(wanted, stored, self._last, equal, times)
+
+    def _is_the_answer(self, name: str, wanted: Object, item: Object) -> bool:
+        sent, answer = self._answers.get(name, (None, item))
+        return sent == wanted and same(answer, item)
 
     @property
     def _wanted(self) -> Objects:
@@ -188,7 +191,7 @@ class SlicePublisher:
         for item in writes.changed:
             name = item["metadata"]["name"]
             after[name] = answer = await store.write(item)
-            self._answers[name] = (writes.attempt.wanted[name], essence(answer))
+            self._answers[name] = (writes.attempt.wanted[name], answer)
             self._tell(writes=self.state.value.writes + 1)
             # Counters come first, so no group has been written by now whose GPUs nobody would count.
             if self._has_lost(item, answer):

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from node_agent.dra.features import canonical
+from node_agent.dra.features import alike
 from node_agent.dra.names import DRIVER
 from node_agent.dra.slices import SliceSpec
 from node_agent.kube.resources import Object
@@ -67,10 +67,14 @@ def wanted_objects(slices: Iterable[SliceSpec], node: str, node_uid: str, driver
     }
 
 
-def essence(item: Object) -> Any:
-    """What of a slice is ours to decide, in one form, without the pool's numbers."""
+def same(one: Object, other: Object) -> bool:
+    """Whether two slices are the same in all that is ours to decide, whatever their pool's numbers."""
+    return alike(_ours(one), _ours(other))
+
+
+def _ours(item: Object) -> Any:
     spec = {**item["spec"], "pool": {"name": item["spec"]["pool"]["name"]}}
-    return canonical({"owners": item["metadata"].get("ownerReferences"), "spec": spec})
+    return {"owners": item["metadata"].get("ownerReferences"), "spec": spec}
 
 
 def generation_of(item: Object) -> int:
@@ -93,7 +97,7 @@ def with_times(item: Object, times: Times) -> Object:
 
 
 def plan(wanted: Objects, stored: Objects, last: Attempt, equal: Mapping[str, bool], times: Times) -> Writes:
-    """The writes. ``equal`` says which of the stored objects have the wanted essence."""
+    """The writes. ``equal`` says which of the stored objects are the same as the wanted ones."""
     highest = max([last.generation, *map(generation_of, stored.values())])
     obsolete = tuple(item for name, item in stored.items() if name not in wanted or not _may_become(item, wanted[name]))
     stored = {name: item for name, item in stored.items() if item not in obsolete}

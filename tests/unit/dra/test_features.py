@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.dra.features import Feature, canonical, lacking, not_kept, without
+from node_agent.dra.features import Feature, alike, lacking, not_kept, without
 from node_agent.dra.slices import PoolSettings, SliceSpec, laid_out, pool_of
 from node_agent.dra.taints import Effect, Taint
 from tests.fakes.builders import h200_node, taints_by_gpu, uuid
@@ -38,11 +38,12 @@ def names(slices: tuple[SliceSpec, ...]) -> set[str]:
 
 def test_what_says_nothing_makes_no_difference() -> None:
     full: dict[str, Any] = {"a": None, "b": {}, "c": [], "d": {"e": []}, "f": [{"g": None}], "h": False, "i": 0}
-    assert canonical(full) == {"f": [{}], "h": False, "i": 0}
+    assert alike(full, {"f": [{}], "h": False, "i": 0}) and alike({"f": [{}], "h": False, "i": 0}, full)
+    assert not alike(full, {"f": [], "h": False, "i": 0})
 
 
 def test_a_flag_that_is_off_says_something() -> None:
-    assert canonical({"bool": False}) != canonical({})
+    assert not alike({"bool": False}, {}) and not alike({}, {"bool": False})
 
 
 def test_all_is_kept_where_the_server_only_leaves_out_what_says_nothing_and_adds_its_own() -> None:
@@ -75,6 +76,20 @@ def test_nothing_is_missed_and_nothing_is_made_up(sent: Any, stored: Any) -> Non
     kept = not list(not_kept(sent, stored))
     assert not list(not_kept(sent, sent))
     assert kept == _within(canonical(sent), canonical(stored))
+
+
+@given(OBJECTS, OBJECTS)
+def test_two_are_alike_where_they_say_the_same(one: Any, other: Any) -> None:
+    assert alike(one, other) is (canonical(one) == canonical(other))
+    assert alike(one, canonical(one)) and alike(canonical(one), one)
+
+
+def canonical(value: Any) -> Any:
+    """The same without what says nothing."""
+    if isinstance(value, dict):
+        kept = {key: canonical(each) for key, each in value.items()}
+        return {key: each for key, each in kept.items() if each is not None and each not in ({}, [])}
+    return [canonical(each) for each in value] if isinstance(value, list) else value
 
 
 def _within(sent: Any, stored: Any) -> bool:

@@ -186,3 +186,22 @@ async def test_changes_also_yield_after_the_longest_pause() -> None:
             if yields == 3:
                 break
     assert latest.value == 0
+
+
+async def test_what_changes_while_it_settles_is_one_change_and_the_first_look_is_at_once() -> None:
+    latest, seen = Latest(0), []
+
+    async def follow() -> None:
+        async for _ in changes(latest, settle=0.2):
+            seen += [latest.value]
+
+    async with running(follow()), asyncio.timeout(30):
+        await settle()
+        assert seen == [0]
+        for value in (1, 2, 3):
+            latest.set(value)
+            await settle()
+        assert seen == [0]
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+    assert seen == [0, 3]
