@@ -15,8 +15,12 @@ from tests.node.rig.program import Ended
 from tests.node.rig.waiting import NotYet, wait_until
 
 NAMESPACE, NAME = "gpu-node-agent", "gpu-node-agent"
-BASE, MIG, MPS = "daemonset", "daemonset/overlays/mig", "daemonset/overlays/mps"
-COMPONENTS = ("daemonset/components/configs", "daemonset/components/simulated")
+BASE = "daemonset"
+MIG, MPS, LIMITS, CLAIMS, METRICS, DOMAINS = (
+    f"daemonset/overlays/{mode}"
+    for mode in ("mig", "mps", "device-plugin-only", "dra-only", "metrics", "compute-domains")
+)
+CONFIGS, SIMULATED = "daemonset/components/configs", "daemonset/components/simulated"
 MODES = tuple(f"daemonset/components/{mode}" for mode in ("configs", "mig", "topology"))
 """What the usual modes have no rights for."""
 MARK = "feature.node.kubernetes.io/pci-10de.present"
@@ -42,6 +46,11 @@ class AgentPod:
         """What the agent has logged since its latest start."""
         return self._node.pods.log(self._pod, "agent")
 
+    @property
+    def refused(self) -> list[str]:
+        """The lines of its log that tell of a request for which it has no right."""
+        return [line for line in self.text().splitlines() if "forbidden" in line]
+
     def run(self, *arguments: str) -> str:
         """Run ``node-agent`` in the pod, as with ``kubectl exec``."""
         return self._node.pods.execute(self._pod, ["node-agent", *arguments], "agent")
@@ -49,6 +58,11 @@ class AgentPod:
     @property
     def address(self) -> str:
         return str(self._node.api.get("Pod", self.name, NAMESPACE)["status"]["podIP"])
+
+    @property
+    def ports(self) -> list[Object]:
+        (container,) = self._pod["spec"]["containers"]
+        return list(container["ports"])
 
     @property
     def restarts(self) -> int:
@@ -72,14 +86,16 @@ def pods(node: RealNode) -> list[Object]:
 
 
 def install(
-    node: RealNode, settings: Object, *, profile: str = "h200-8", manifest: str = BASE, folder: str = FOLDER
+    node: RealNode, settings: Object, *, profile: str = "h200-8", manifest: str = BASE, folder: str = ""
 ) -> AgentPod:
     """Install the agent as a manifest below ``deploy`` says, with these settings, and await that its container runs.
 
-    Where a test has to write the configurations itself, ``folder`` is where on the node, below /tmp.
+    It has the rights of that manifest and no others. Where a test has to write the configurations itself, ``folder`` is
+    where on the node, below /tmp; among those the node's label chooses, for which there is a right of its own.
     """
     agent_image.bring(node.machine)
-    objects = kustomized.rendered(manifest, *COMPONENTS, patches=[choice_of(profile, folder)])
+    components = (CONFIGS, SIMULATED) if folder else (SIMULATED,)
+    objects = kustomized.rendered(manifest, *components, patches=[choice_of(profile, folder)])
     for one in sorted([*objects, _config_map(settings)], key=lambda one: one["kind"] == "DaemonSet"):
         lay(node, one)
     node.api.patch("Node", node.name, {"metadata": {"labels": {MARK: "true"}}}, "")
@@ -135,11 +151,16 @@ def _config_map(settings: Object) -> Object:
 
 def choice_of(profile: str, folder: str) -> Object:
     """Which node is simulated, and where its configuration is: as docs/user/configuration.md has it."""
+    source = (
+        {"name": "CONFIG_FILE_SRCDIR", "value": folder}
+        if folder
+        else {"name": "CONFIG_FILE", "value": f"{FOLDER}/default"}
+    )
     container = {
         "name": "agent",
         "env": [
             {"name": "NODE_AGENT_SIMULATE", "value": profile},
-            {"name": "CONFIG_FILE_SRCDIR", "value": folder},
+            source,
         ],
         "volumeMounts": [{"name": "configs", "mountPath": FOLDER, "readOnly": True}],
     }

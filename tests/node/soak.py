@@ -25,7 +25,7 @@ from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Door
 from node_agent.hardware.simulated.control import send
 from tests.node import agent as agents
-from tests.node.installed import NAMESPACE
+from tests.node.installed import MODES, NAMESPACE
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import FINAL, busybox_pod
@@ -114,6 +114,7 @@ class Soak:
     # The agent
 
     def _make_settings(self) -> Object:
+        prepare_cluster(self.node, *MODES)
         manifest = busybox_pod("identity-soak", serviceAccountName="gpu-node-agent")
         manifest["metadata"]["namespace"] = NAMESPACE
         identity = self.node.pods.run(manifest)
@@ -338,7 +339,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
     wanted = parser.parse_args()
     with RealNode() as node:
-        soak = Soak(node=prepare_cluster(node), seconds=wanted.minutes * 60, seed=wanted.seed)
+        soak = Soak(node=node, seconds=wanted.minutes * 60, seed=wanted.seed)
         try:
             soak.run()
         finally:

@@ -25,9 +25,9 @@ DRIVER = "gpu.nvidia.com"
 NUMA = "resource.kubernetes.io/numaNode"
 
 
-def prepare_cluster(node: RealNode) -> RealNode:
-    """Make namespace, rights, policy and classes as shipped, for all modes."""
-    for one in rendered(installed.BASE, *installed.MODES):
+def prepare_cluster(node: RealNode, *modes: str) -> RealNode:
+    """Make namespace, rights, policy and classes as shipped, with those of further modes."""
+    for one in rendered(installed.BASE, *modes):
         if one["kind"] != "DaemonSet":
             installed.lay(node, one)
     return node
@@ -66,8 +66,9 @@ def start_process(
     """Start the agent beside the kubelet, with its service account's token, bound to a pod of this node.
 
     A second agent beside a first has its own ``run_dir``, as each pod has; what an agent has in ``state_dir`` outlives
-    the test.
+    the test. It has the rights for all modes.
     """
+    prepare_cluster(node, *installed.MODES)
     manifest = busybox_pod(f"identity-{name}", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE
     identity = node.pods.run(manifest)
@@ -336,6 +337,7 @@ def test_groups_are_offered_where_they_are_configured(cluster: RealNode) -> None
 
 
 def test_plain_limits_are_served_by_claims_where_the_device_plugin_is_off(cluster: RealNode) -> None:
-    start(cluster, device_plugin=False)
+    agent = start(cluster, device_plugin=False, manifest=installed.CLAIMS)
     pod = cluster.pods.run(agents.gpu_pod("plain", 2))
     assert len(cluster.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()) == 2
+    assert agent.refused == []

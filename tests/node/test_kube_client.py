@@ -1,7 +1,6 @@
 """The API client on a real API server: the suite that the fake one keeps, and what another client sees beside it."""
 
 import asyncio
-import signal
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
@@ -169,10 +168,8 @@ async def test_a_mirror_survives_the_api_servers_restart(real_node: RealNode, cl
     mirror = Mirror(client, RESOURCE_SLICES, fields="spec.driver=gpu.test")
     async with asyncio.timeout(60), running(mirror.run()):
         await until(mirror, {kept["metadata"]["name"], gone["metadata"]["name"]})
-        server = real_node.machine.programs["api-server"]
-        command = Path(f"/proc/{server.pid}/cmdline").read_text().rstrip("\0").split("\0")
-        await asyncio.to_thread(server.stop, signal.SIGKILL)
-        real_node.machine.start("api-server", command)
+        await asyncio.to_thread(real_node.stop_api_server)
+        real_node.launch_api_server()
         await client.delete(RESOURCE_SLICES, gone["metadata"]["name"])
         await until(mirror, {kept["metadata"]["name"]})
     assert mirror.restarts > 0

@@ -4,9 +4,11 @@ import pytest
 
 from tests.fakes.scraped import Found, of_text, series
 from tests.node.agent import ask, gpu_pod, offered, registered
+from tests.node.installed import METRICS, NAME, NAMESPACE
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
 from tests.node.test_claims import cluster, run, start
+from tests.node.test_modes import serve
 
 __all__ = ["cluster"]
 
@@ -27,12 +29,17 @@ def pods(found: Found, name: str = TEMPERATURE) -> dict[str, int]:
 
 def test_a_running_pods_series_have_its_name_and_go_when_it_ends(cluster: RealNode) -> None:
     """By its limits and by a claim alike."""
+    serve(cluster, "monitoring.coreos.com", "v1", "PodMonitor", "PrometheusRule")
+    agent = start(cluster, manifest=METRICS)
     # Else the scheduler makes a claim of the limits as well.
-    registered(start(cluster))
+    registered(agent)
     offered(cluster, 8)
     cluster.pods.run(gpu_pod("by-limit", 2))
     _, (claimed,) = run(cluster, "by-claim")
 
+    (endpoint,) = cluster.api.get("PodMonitor", NAME, NAMESPACE)["spec"]["podMetricsEndpoints"]
+    assert endpoint["path"] == "/metrics"
+    assert {one["name"]: one["containerPort"] for one in agent.ports}[endpoint["port"]] == 9400
     wait_until("both have series", lambda: pods(scrape(cluster)) == {"by-limit": 2, "by-claim": 1}, timeout=60)
     found = scrape(cluster)
     holders = [labels for labels, _ in found["node_agent_device_holder_info"]]
@@ -58,3 +65,4 @@ def test_a_running_pods_series_have_its_name_and_go_when_it_ends(cluster: RealNo
     assert len(found[TEMPERATURE]) == 8
     assert "node_agent_device_holder_info" not in found
     assert index in {labels["gpu"] for labels, _ in found[TEMPERATURE]}
+    assert agent.refused == []

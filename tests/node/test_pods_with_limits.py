@@ -1,6 +1,6 @@
 """Pods that ask for `nvidia.com/gpu` on a real node: API server, scheduler, kubelet and containerd at work.
 
-The agent is installed on the node, over a simulated one with eight GPUs.
+The agent is installed for limits alone, over a simulated node with eight GPUs.
 """
 
 import hashlib
@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from tests.node.agent import GPU, allocated, gpu_pod, minors, offered, registered, simulate, sockets, spec_of, start
-from tests.node.installed import NAMESPACE, AgentPod, available
+from tests.node.installed import LIMITS, NAMESPACE, AgentPod, available
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.node
 
 @pytest.fixture
 def agent(node: RealNode) -> AgentPod:
-    return start(node)
+    return start(node, manifest=LIMITS)
 
 
 def test_a_pod_sees_exactly_the_two_gpus_that_the_agent_chose(node: RealNode, agent: AgentPod) -> None:
@@ -31,6 +31,8 @@ def test_a_pod_sees_exactly_the_two_gpus_that_the_agent_chose(node: RealNode, ag
     assert set(listed) == chosen
     numbers = node.pods.execute(pod, ["stat", "-c", "%n %t %T", *sorted(chosen)]).splitlines()
     assert numbers == [f"{path} c3 {int(path.removeprefix('/dev/nvidia')):x}" for path in sorted(chosen)]
+    wait_until("the node says of its GPUs", lambda: "GPUHealthy" in str(node.read()["status"]["conditions"]))
+    assert agent.refused == []
 
 
 def test_the_driver_library_is_in_the_container_under_the_name_that_programs_load(

@@ -4,15 +4,12 @@ import pytest
 
 from tests.node.rig.node import RealNode
 from tests.node.soak import Soak
-from tests.node.test_claims import cluster
-
-__all__ = ["cluster"]
 
 pytestmark = pytest.mark.node
 
 
-def test_under_mixed_load_nothing_is_given_out_twice_and_nothing_is_left_behind(cluster: RealNode) -> None:
-    soak = Soak(node=cluster, seconds=24, seed=3)
+def test_under_mixed_load_nothing_is_given_out_twice_and_nothing_is_left_behind(node: RealNode) -> None:
+    soak = Soak(node=node, seconds=24, seed=3)
     soak.run()
     print("", *soak.figures(), sep="\n")
     assert soak.mistakes == []

@@ -142,6 +142,17 @@ class RealNode:
         self.stop_kubelet(number)
         self.start_kubelet()
 
+    def stop_api_server(self) -> None:
+        """Kill the API server; etcd keeps what it has."""
+        self.machine.programs["api-server"].stop(signal.SIGKILL)
+
+    def launch_api_server(self) -> Program:
+        """Start the API server and wait for nothing."""
+        return self.machine.start("api-server", components.api_server(self._setup))
+
+    def await_api_server(self, server: Program) -> None:
+        server.brings_about("the API server is ready", lambda: self.api.request("GET", "/readyz"))
+
     def clean(self) -> None:
         """Bring the node back to what it was, as far as the rig has to do with it.
 
@@ -208,12 +219,12 @@ class RealNode:
         self.machine.run(["ip", "address", "add", f"{components.API_SERVICE}/32", "dev", "lo"])
         containerd = start("containerd", components.containerd(setup))
         start("etcd", components.etcd(setup))
-        api_server = start("api-server", components.api_server(setup))
         self.api = Api(self.kubeconfig)
         self.pods = Pods(self.api, self.machine)
+        api_server = self.launch_api_server()
         containerd.brings_about("containerd answers", lambda: self.machine.run(["ctr", "version"]))
         self._import_images()
-        api_server.brings_about("the API server is ready", lambda: self.api.request("GET", "/readyz"))
+        self.await_api_server(api_server)
         start("controllers", components.controllers(setup))
         start("scheduler", components.scheduler(setup))
         self.start_kubelet()
