@@ -11,9 +11,9 @@ from node_agent.agent.build import built
 from node_agent.cli.simulated import Simulation, simulation
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.model.vendor import NVIDIA
 
 NOTHING_MORE: Mapping[str, object] = {}
 
@@ -38,7 +38,7 @@ class World:
     @property
     def endpoint(self) -> str:
         """The socket on which the kubelet calls the agent."""
-        return self.kubelet.view(GPU_RESOURCE).endpoint
+        return self.kubelet.view(NVIDIA.resource).endpoint
 
 
 @contextmanager
@@ -79,5 +79,5 @@ async def at_work(
         there = kubelet.running() if kubelet_runs else nullcontext()
         async with there, built(node.settings, node.simulation.stat) as agent, running(agent.run()):
             if kubelet_runs:
-                await kubelet.until(GPU_RESOURCE, allocatable=len(node.simulation.node.profile.gpus), timeout=30.0)
+                await kubelet.until(NVIDIA.resource, allocatable=len(node.simulation.node.profile.gpus), timeout=30.0)
             yield World(node=node, agent=agent, kubelet=kubelet)

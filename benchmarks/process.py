@@ -15,9 +15,9 @@ from typing import Any
 from benchmarks.floors import plugin_at
 from benchmarks.inside import folder
 from benchmarks.measure import Effort, Figure, Floor, Step, Target, Unit, single
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
+from node_agent.model.vendor import NVIDIA
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
@@ -122,9 +122,9 @@ class Stand:
     async def agent(self, settings: Mapping[str, Any] = NO_SETTINGS, *, heard: bool = True) -> AsyncIterator[Process]:
         """``node-agent run`` on a simulated node, from its registration on; afterwards the kubelet has forgotten it."""
         async with self.agent_on(PROFILE, settings, heard=heard) as process:
-            await self.kubelet.until(GPU_RESOURCE, allocatable=GPUS, timeout=PATIENCE_SECONDS)
+            await self.kubelet.until(NVIDIA.resource, allocatable=GPUS, timeout=PATIENCE_SECONDS)
             yield process
-        await self.kubelet.until(GPU_RESOURCE, allocatable=0, timeout=PATIENCE_SECONDS)
+        await self.kubelet.until(NVIDIA.resource, allocatable=0, timeout=PATIENCE_SECONDS)
 
     def agent_on(
         self,

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from node_agent.dra.attribute_names import ATTRIBUTES, CAPACITIES
-from node_agent.dra.names import DRIVER
 from node_agent.dra.taints import HELD
 from node_agent.health.rules import Policy
 from node_agent.model.health import Reason, Severity
+from node_agent.model.vendor import NVIDIA
 from node_agent.reporting.told import CONDITIONS, EVENTS
+
+DRIVER = NVIDIA.driver
 
 # Slices as they are made of simulated nodes; a test keeps them true.
 EXAMPLES = Path(__file__).resolve().parent.parent / "tests" / "golden" / "slices"

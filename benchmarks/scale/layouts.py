@@ -11,6 +11,7 @@ from node_agent.kube.resources import RESOURCE_SLICES, Object
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
 from node_agent.model.links import LinkGraph, pair
+from node_agent.model.vendor import NVIDIA
 
 Cut = Callable[[tuple[SliceSpec, ...]], tuple[SliceSpec, ...]]
 # What people select on, by NVIDIA's own examples.
@@ -32,7 +33,7 @@ class Layout:
     def objects(self, inventory: Inventory, node: str, uid: str) -> list[Object]:
         """The slices of a node, as they are created."""
         pool: Pool = pool_of(laid_out(inventory, self.settings), lambda device: ())
-        wanted = wanted_objects(self.cut(pool.slices), node, uid)
+        wanted = wanted_objects(self.cut(pool.slices), node, uid, NVIDIA.driver)
         head = {"apiVersion": RESOURCE_SLICES.api_version, "kind": RESOURCE_SLICES.kind}
         return [{**head, **item} for item in plan(wanted, {}, Attempt(), {}, {}).changed]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from benchmarks.floors import EMPTY_CALL, plugin_at
 from benchmarks.measure import Effort, Figure, Of, Target, figure, in_turns
 from benchmarks.process import Stand, stand
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.model.vendor import NVIDIA
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
 
@@ -21,14 +21,14 @@ async def measure(effort: Effort) -> Sequence[Figure]:
     async with (
         stand() as place,
         place.agent(heard=False),
-        plugin_at(place.kubelet.view(GPU_RESOURCE).endpoint) as agent,
+        plugin_at(place.kubelet.view(NVIDIA.resource).endpoint) as agent,
     ):
         found = [await _of(count, agent, place, effort) for count in (1, 4)]
     return [figure for figures in found for figure in figures]
 
 
 async def _of(count: int, agent: rpc.DevicePluginStub, place: Stand, effort: Effort) -> Sequence[Figure]:
-    ids = place.kubelet.free(GPU_RESOURCE)
+    ids = place.kubelet.free(NVIDIA.resource)
     request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=ids[:count])])
     async with place.parrot(await agent.Allocate(request)) as floor:
         subject, least = (lambda: agent.Allocate(request)), (lambda: floor.Allocate(request))

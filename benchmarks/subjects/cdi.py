@@ -6,13 +6,15 @@ from pathlib import Path
 from benchmarks.floors import FSYNCED_WRITE, NVML_PASS, STATS, fsynced_write, nvml_pass
 from benchmarks.inside import Node, simulated
 from benchmarks.measure import Effort, Figure, figure, in_turns
-from node_agent.agent.build import driver_roots, inventory_once
+from node_agent.agent.build import inventory_once
+from node_agent.agent.hardware import driver_roots
 from node_agent.cdi.build import node_spec
 from node_agent.cdi.driver import DriverFiles, find_driver_files
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import file_name
 from node_agent.cdi.nodes import find_device_nodes
 from node_agent.cdi.writer import SpecWriter
 from node_agent.model.inventory import Inventory
+from node_agent.model.vendor import NVIDIA
 
 
 async def measure(effort: Effort) -> Sequence[Figure]:
@@ -56,10 +58,10 @@ async def _spec(node: Node, inventory: Inventory, files: DriverFiles, effort: Ef
         writer.write(spec)
 
     async def remove() -> None:
-        writer.remove()
+        writer.remove(NVIDIA.cdi_kind)
 
     await build_and_write()
-    content = (folder / file_name(KIND)).read_bytes()
+    content = (folder / file_name(NVIDIA.cdi_kind)).read_bytes()
 
     async def write() -> None:
         fsynced_write(folder / "floor", content)

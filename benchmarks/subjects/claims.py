@@ -17,10 +17,9 @@ from benchmarks.cluster import Cluster, served
 from benchmarks.floors import INTERPRETER, fsynced_write
 from benchmarks.measure import Effort, Figure, Of, Step, Target, Turn, figure, timed
 from benchmarks.process import PROFILE, Process, Stand, growth, stand
-from node_agent.allocation.specs import KIND
 from node_agent.cdi.names import file_name
-from node_agent.dra.names import DRIVER
 from node_agent.kube.resources import RESOURCE_CLAIMS
+from node_agent.model.vendor import NVIDIA
 from node_agent.wire import deviceplugin_v1beta1_pb2 as plugin_wire
 from node_agent.wire import dra_v1_pb2 as wire
 from node_agent.wire import dra_v1_pb2_grpc as rpc
@@ -40,8 +39,8 @@ async def measure(effort: Effort) -> Sequence[Figure]:
     rested, rows = effort.pick(full=100, quick=10), effort.pick(full=4, quick=1)
     cuts = effort.pick(full=20, quick=2)
     async with at_work() as (place, agent, cluster, driver):
-        one, four = [await cluster.allocated(DRIVER, f"of-{n}", [f"gpu-{i}" for i in range(n)]) for n in (1, 4)]
-        part = await cluster.allocated(DRIVER, "of-a-part", [PART])
+        one, four = [await cluster.allocated(NVIDIA.driver, f"of-{n}", [f"gpu-{i}" for i in range(n)]) for n in (1, 4)]
+        part = await cluster.allocated(NVIDIA.driver, "of-a-part", [PART])
         async with floor(place, cluster, driver, four) as least:
             figures = [
                 *await _figures(driver, one, least, "1 of 8 GPUs, rested", rounds=rested, rest=REST_SECONDS),
@@ -67,7 +66,7 @@ async def at_work() -> AsyncIterator[tuple[Stand, Process, Cluster, rpc.DRAPlugi
         async with place.agent_on(PROFILE, settings) as agent:
             while not (agent.tells("slices published") and agent.tells("registered resource")):
                 await asyncio.sleep(0.05)
-            (socket,) = (place.folder / "kubelet" / "plugins" / DRIVER).glob("dra-*.sock")
+            (socket,) = (place.folder / "kubelet" / "plugins" / NVIDIA.driver).glob("dra-*.sock")
             async with aio.insecure_channel(f"unix:{socket}") as channel:
                 yield place, agent, cluster, rpc.DRAPluginStub(channel)
 
@@ -81,7 +80,10 @@ async def floor(
     And, as a step of its own, a look at the claim.
     """
     await prepare(driver, claim)
-    written = [place.folder / "cdi" / file_name(KIND, claim.uid), place.folder / "state" / "ledger.json"]
+    written = [
+        place.folder / "cdi" / file_name(NVIDIA.cdi_claim_kind, claim.uid),
+        place.folder / "state" / "ledger.json",
+    ]
     contents = [file.read_bytes() for file in written]
     await unprepare(driver, claim)
     files = [place.folder / "floor-1", place.folder / "floor-2"]

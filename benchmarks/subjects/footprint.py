@@ -12,8 +12,8 @@ from benchmarks.floors import BARE_SERVER, NVML_PASS, nvml_pass, plugin_at
 from benchmarks.inside import simulated
 from benchmarks.measure import Effort, Figure, Floor, Target, Unit, single, timed
 from benchmarks.process import PROFILE, Process, Stand, growth, stand
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.hardware import simulated as simulated_node
+from node_agent.model.vendor import NVIDIA
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 
 # What a start leaves to do, such as first probes, is done by then.
@@ -86,7 +86,7 @@ async def _idle(name: str, agent: Process, profile: str, seconds: float, target:
 
 
 async def _after_calls(place: Stand, agent: Process, effort: Effort) -> Sequence[Figure]:
-    view = place.kubelet.view(GPU_RESOURCE)
+    view = place.kubelet.view(NVIDIA.resource)
     request = wire.AllocateRequest(
         container_requests=[wire.ContainerAllocateRequest(devices_ids=sorted(view.healthy)[:4])]
     )

@@ -13,7 +13,7 @@ import yaml
 from benchmarks.measure import Effort, Figure, Floor, Of, Target, Unit, single
 from benchmarks.process import NO_SETTINGS, PATIENCE_SECONDS, Stand, stand
 from benchmarks.subjects.footprint import PROFILES, partitioned
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from node_agent.model.vendor import NVIDIA
 
 ONE = "the node with 1 GPU"
 
@@ -69,7 +69,7 @@ async def measure(effort: Effort) -> Sequence[Figure]:
 async def _of(place: Stand, size: Size) -> tuple[float, float]:
     """Processor time until all devices are listed, and the memory then."""
     async with place.agent_on(size.profile, size.settings, flags=size.flags) as agent:
-        await place.kubelet.until(GPU_RESOURCE, allocatable=size.devices, timeout=PATIENCE_SECONDS)
+        await place.kubelet.until(NVIDIA.resource, allocatable=size.devices, timeout=PATIENCE_SECONDS)
         found = agent.cpu_seconds, agent.memory
-    await place.kubelet.until(GPU_RESOURCE, allocatable=0, timeout=PATIENCE_SECONDS)
+    await place.kubelet.until(NVIDIA.resource, allocatable=0, timeout=PATIENCE_SECONDS)
     return found

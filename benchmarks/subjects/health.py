@@ -12,11 +12,11 @@ from benchmarks.cluster import Cluster, served
 from benchmarks.floors import EMPTY_CALL, parrot
 from benchmarks.inside import World, at_work, folder
 from benchmarks.measure import Effort, Figure, Of, Step, Target, figure, in_turns
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.kit.tasks import running
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_SLICES
 from node_agent.model.gpu import GpuUuid
+from node_agent.model.vendor import NVIDIA
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 
 XID = 48  # an uncorrectable memory error
@@ -96,22 +96,22 @@ async def _until(mirror: Mirror, condition: Callable[[int], bool]) -> None:
 
 async def _listed_without(world: World) -> None:
     """Break a GPU, and see it leave the kubelet's list."""
-    healthy = world.kubelet.view(GPU_RESOURCE).healthy
+    healthy = world.kubelet.view(NVIDIA.resource).healthy
     world.node.simulation.node.faults.xid(min(healthy), XID, recovery=False)
-    await world.kubelet.until(GPU_RESOURCE, allocatable=len(healthy) - 1)
+    await world.kubelet.until(NVIDIA.resource, allocatable=len(healthy) - 1)
 
 
 async def _mend_all(world: World) -> None:
     gpus: Sequence[GpuUuid] = list(world.agent.keeper.inventory.value.by_uuid)
     for gpu in gpus:
         world.agent.board.clear(gpu)
-    await world.kubelet.until(GPU_RESOURCE, allocatable=len(gpus), timeout=30.0)
+    await world.kubelet.until(NVIDIA.resource, allocatable=len(gpus), timeout=30.0)
 
 
 async def _tainted(world: World, mirror: Mirror) -> None:
     """Break a GPU, and see its taint at the API server."""
     before = _taints(mirror)
-    world.node.simulation.node.faults.xid(min(world.kubelet.view(GPU_RESOURCE).healthy), XID, recovery=False)
+    world.node.simulation.node.faults.xid(min(world.kubelet.view(NVIDIA.resource).healthy), XID, recovery=False)
     await _until(mirror, lambda _: _taints(mirror) > before)
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from benchmarks.floors import EMPTY_CALL, parrot, plugin_at
 from benchmarks.inside import World, at_work
 from benchmarks.measure import Effort, Figure, Of, Target, figure, in_turns
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.model.inventory import Inventory
+from node_agent.model.vendor import NVIDIA
 from node_agent.topology.preferred import DeviceId, Policy, Pool, PreferredRequest, preferred
 from node_agent.topology.score import scores
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
@@ -28,7 +28,7 @@ async def measure(effort: Effort) -> Sequence[Figure]:
 
 async def _call(world: World, size: int, effort: Effort, limit: float) -> Figure:
     """The kubelet's question for some of the node's GPUs, all of which are free."""
-    ids = world.kubelet.free(GPU_RESOURCE)
+    ids = world.kubelet.free(NVIDIA.resource)
     wanted = wire.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=size)
     request = wire.PreferredAllocationRequest(container_requests=[wanted])
     async with plugin_at(world.endpoint) as plugin:

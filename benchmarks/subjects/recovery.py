@@ -9,10 +9,10 @@ from benchmarks.cluster import served
 from benchmarks.floors import EMPTY_CALL, parrot
 from benchmarks.inside import at_work, folder
 from benchmarks.measure import Effort, Figure, Target, Turn, Unit, figure, single, timed
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.kit.tasks import running
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_SLICES
+from node_agent.model.vendor import NVIDIA
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 
 PROFILE = "h200-8"
@@ -38,7 +38,7 @@ async def _back(effort: Effort) -> Figure:
             floor = [await timed(lambda: stub.Allocate(wire.AllocateRequest())) for _ in range(10)]
             async with world.kubelet.running():
                 began = time.perf_counter()
-                await world.kubelet.until(GPU_RESOURCE, allocatable=8, timeout=30.0)
+                await world.kubelet.until(NVIDIA.resource, allocatable=8, timeout=30.0)
                 turns.append(Turn(subject=[time.perf_counter() - began], floor=floor))
             await asyncio.sleep(REST_SECONDS)
     return figure("kubelet restarted → registered", turns[1:], EMPTY_CALL, BACK_TARGET)
@@ -48,13 +48,13 @@ async def _failing(effort: Effort) -> list[Figure]:
     """The driver answers each wait for events at once, with an error."""
     async with at_work(PROFILE, {"agent.health.probeInterval": "5s"}) as world:
         world.node.simulation.node.faults.fail("nvmlEventSetWait_v2", "UNKNOWN")
-        await world.kubelet.until(GPU_RESOURCE, allocatable=0, timeout=30.0)
-        lists, began, used = world.kubelet.view(GPU_RESOURCE).messages, time.perf_counter(), time.process_time()
+        await world.kubelet.until(NVIDIA.resource, allocatable=0, timeout=30.0)
+        lists, began, used = world.kubelet.view(NVIDIA.resource).messages, time.perf_counter(), time.process_time()
         with _Lines() as lines:
             await asyncio.sleep(effort.pick(full=60, quick=5))
         a_minute = 60 / (time.perf_counter() - began)
         used = (time.process_time() - used) * a_minute
-        lists = world.kubelet.view(GPU_RESOURCE).messages - lists
+        lists = world.kubelet.view(NVIDIA.resource).messages - lists
     values = (used, Unit.SECONDS), (len(lines.told) * a_minute, Unit.COUNT), (lists, Unit.COUNT)
     names = "event wait fails: processor time in a minute", "  lines in a minute", "  lists after the first"
     return [

@@ -12,11 +12,10 @@ from node_agent.agent.live import Live
 from node_agent.agent.reload import Configuration, Reloader
 from node_agent.agent.supervisor import Supervisor
 from node_agent.allocation.ledger import Ledger
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import file_name
 from node_agent.cdi.publisher import SpecPublisher
 from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.plugin import DevicePlugin
-from node_agent.dra.names import DRIVER
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.health.board import HealthBoard
 from node_agent.health.looks import LastLooks
@@ -131,7 +130,7 @@ class Agent:
             return None
         registration, published = driver.server.registration.value, driver.publisher.state.value
         return ClaimsStatus(
-            driver=DRIVER,
+            driver=self.live.settings.value.vendor.driver,
             phase=registration.phase,
             detail=registration.detail,
             registrations=registration.count,
@@ -160,10 +159,11 @@ class Agent:
         return LayoutStatus(name=state.name, source=state.source, phase=state.phase, reasons=tuple(state.reasons))
 
     def _cdi(self) -> CdiStatus:
-        published = self.publisher.published.value
+        published, settings = self.publisher.published.value, self.live.settings.value
+        kind = settings.vendor.cdi_kind
         return CdiStatus(
-            path=str(self.live.settings.value.paths.cdi_dir / file_name(KIND)),
-            kind=KIND,
+            path=str(settings.paths.cdi_dir / file_name(kind)),
+            kind=kind,
             devices=len(published.gpus),
             notes=tuple(str(one) for one in published.left_out),
             trouble=published.trouble,

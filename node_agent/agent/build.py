@@ -10,6 +10,7 @@ from functools import partial
 from node_agent.agent.agent import Agent
 from node_agent.agent.compute_domains import compute_domains
 from node_agent.agent.dra import Surroundings, chosen_access, dra_driver
+from node_agent.agent.hardware import VendorsProvider, driver_roots, host_of, provider_of
 from node_agent.agent.health import health_services, remembering_board
 from node_agent.agent.layouts import LayoutNews, NodeLayouts, layout_services, node_layouts
 from node_agent.agent.listeners import status_services
@@ -24,12 +25,10 @@ from node_agent.agent.time_slices import TimeSliceKeeper, time_slices
 from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import FRONT_DOORS, Door
 from node_agent.allocation.ledger import Ledger
-from node_agent.cdi.hooks import find_hook_program
 from node_agent.cdi.imex import channel_place
 from node_agent.cdi.names import partition_device, qualified
-from node_agent.cdi.nodes import Stat, Wanted
+from node_agent.cdi.nodes import Stat
 from node_agent.cdi.publisher import SpecPublisher
-from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.answer import Answer, Naming, answer, as_client
@@ -38,11 +37,9 @@ from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.recheck import Recheck
 from node_agent.deviceplugin.servicer import Give
-from node_agent.dra.names import DRIVER
 from node_agent.errors import ConfigError
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
-from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.hardware.validations import Validations
 from node_agent.health.board import HealthBoard
@@ -65,7 +62,7 @@ class Ground:
     """What is there before the agent's parts are put together; the lanes ``files`` and ``mps`` are for what blocks."""
 
     live: Live
-    provider: NvmlProvider
+    provider: VendorsProvider
     files: Lane
     mps: Lane
     ledger: Ledger
@@ -87,7 +84,7 @@ async def built(
     _make_folders(settings)
     access = chosen_access(settings)
     async with AsyncExitStack() as opened:
-        provider = await opened.enter_async_context(NvmlProvider(settings.paths.sysfs_root))
+        provider = await opened.enter_async_context(provider_of(settings))
         files = opened.enter_context(Lane("files"))
         doors = FRONT_DOORS if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))
@@ -184,7 +181,7 @@ def _make_folders(settings: Settings) -> None:
 
 async def inventory_once(settings: Settings) -> Inventory:
     """One look at the GPUs, for commands that need no agent."""
-    async with NvmlProvider(settings.paths.sysfs_root) as provider:
+    async with provider_of(settings) as provider:
         keeper = _keeper(settings, provider, read_only=True)
         async with running(keeper.run()) as looking, running(_looked(keeper.inventory)) as looked:
             # A keeper that failed says so at the end of the block, instead of keeping the one who asked for ever.
@@ -198,13 +195,14 @@ async def _looked(inventory: Latest[Inventory]) -> None:
             return
 
 
-def _keeper(settings: Settings, provider: NvmlProvider, *, read_only: bool = False) -> InventoryKeeper:
+def _keeper(settings: Settings, provider: VendorsProvider, *, read_only: bool = False) -> InventoryKeeper:
     return InventoryKeeper(
         provider=provider,
         sysfs=Sysfs(root=settings.paths.sysfs_root),
         names=NameFile(settings.paths.state_dir / "names.json", read_only=read_only),
         period=settings.rescan_interval,
         validations=Validations(folder=settings.operator_validations, wanted=settings.operator_wait_for),
+        vendor=settings.vendor,
     )
 
 
@@ -228,7 +226,7 @@ def _assemble(ground: Ground) -> Agent:
     supervisor = Supervisor()
     make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares)
     plugins = DevicePlugins(live.selection, inventory, make, supervisor) if settings.device_plugin else None
-    holders = Holders(DRIVER, ledger.grants, pods.last)
+    holders = Holders(settings.vendor.driver, ledger.grants, pods.last)
     agent = Agent(
         live=live,
         keeper=keeper,
@@ -289,16 +287,8 @@ def _reloader(ground: Ground, inventory: Latest[Inventory]) -> Reloader | None:
 
 def _publisher(ground: Ground, inventory: Latest[Inventory]) -> SpecPublisher:
     settings = ground.live.settings.value
-    roots = driver_roots(settings)
-    return SpecPublisher(
-        inventory=inventory,
-        roots=roots,
-        writer=SpecWriter(settings.paths.cdi_dir),
-        find_hook=lambda: find_hook_program(roots, settings.cdi_hook_path),
-        lane=ground.files,
-        stat=ground.stat,
-        wanted=wanted_nodes(settings),
-    )
+    host, writer = host_of(settings, ground.stat), SpecWriter(settings.paths.cdi_dir)
+    return SpecPublisher(inventory=inventory, host=host, writer=writer, lane=ground.files)
 
 
 def _health_view(ground: Ground, keeper: InventoryKeeper) -> HealthView:
@@ -366,7 +356,7 @@ def _giver(settings: Settings, resource: str, publisher: SpecPublisher, mps: Mps
         return [number for number in settings.imex_channels if channel_place(number) in places]
 
     naming = Naming(
-        qualified=lambda name: qualified(partition_device(name)),
+        qualified=lambda name: qualified(partition_device(name), settings.vendor.cdi_kind),
         by_index=settings.device_id_strategy == "index",
         annotation=f"{settings.cdi_annotation_prefix}node-agent_{resource.rpartition('/')[2]}",
         channels=channels,
@@ -378,20 +368,3 @@ def _giver(settings: Settings, resource: str, publisher: SpecPublisher, mps: Mps
         return found if client is None else as_client(found, client.environment, client.mounts)
 
     return give
-
-
-def wanted_nodes(settings: Settings) -> Wanted:
-    """The device nodes that every container with a GPU gets."""
-    return Wanted().with_channels(settings.imex_channels, required=settings.imex_required)
-
-
-def driver_roots(settings: Settings) -> DriverRoots:
-    """Where the driver and its device nodes are, for the agent and on the host."""
-    return DriverRoots(
-        driver=settings.container_driver_root,
-        host_driver=settings.driver_root,
-        dev=settings.container_dev_root,
-        host_dev=settings.dev_root,
-        sysfs=settings.paths.sysfs_root,
-        proc=settings.paths.proc_root,
-    )

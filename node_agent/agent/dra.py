@@ -29,7 +29,6 @@ from node_agent.dra.mig_cutter import Cutter
 from node_agent.dra.mig_step import MigStep
 from node_agent.dra.mig_sweep import MigSweep
 from node_agent.dra.mps_step import MpsStep
-from node_agent.dra.names import DRIVER
 from node_agent.dra.operations import ClaimOperations
 from node_agent.dra.partitions import LivePartitions
 from node_agent.dra.pool import PoolKeeper
@@ -122,7 +121,9 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
     withholder = Withholder(around.ledger.grants, around.served, cutting.sweep.strays, around.inventory)
     pool = _pool(around, withholder.places)
     async with KubeClient(access) as client:
+        driver_name = settings.vendor.driver
         specs = ClaimSpecs(
+            kind=settings.vendor.cdi_claim_kind,
             writer=SpecWriter(settings.paths.cdi_dir),
             lane=around.files,
             edits=around.edits,
@@ -130,9 +131,9 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
         )
         sharers = _sharers(around, pool, cutting.live)
         steps = Steps(around.ledger, [cutting.step, *_steps(around, pool, sharers, cutting.live)])
-        async with Preparer(driver=DRIVER, ledger=around.ledger, specs=specs, steps=steps) as preparer:
+        async with Preparer(driver=driver_name, ledger=around.ledger, specs=specs, steps=steps) as preparer:
             upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
-            claims = NodeClaims(client, driver=DRIVER, pool=settings.node_name, grants=around.ledger.grants)
+            claims = NodeClaims(client, driver=driver_name, pool=settings.node_name, grants=around.ledger.grants)
             driver = _assembled(around, client, claims, pool, sharers, preparer=preparer)
             yield replace(
                 driver,
@@ -202,7 +203,7 @@ def _pool(around: Surroundings, withheld: Latest[frozenset[Place]]) -> PoolKeepe
 
 def _sharers(around: Surroundings, pool: PoolKeeper, live: LivePartitions) -> Sharers:
     return Sharers(
-        driver=DRIVER,
+        driver=around.settings.vendor.driver,
         published=lambda: _published(pool),
         gpus=lambda: around.inventory.value.by_uuid,
         lacks=around.what_mps_lacks,
@@ -243,8 +244,9 @@ def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers, live: LiveP
                 told[name] = {**told[name], "uuid": {"string": made.uuid}}
         return told
 
-    folder = around.settings.paths.kubelet_dir / "plugins" / DRIVER
-    return [*sharing, MetadataStep(folder=folder, attributes=attributes, lane=around.files)]
+    driver = around.settings.vendor.driver
+    folder = around.settings.paths.kubelet_dir / "plugins" / driver
+    return [*sharing, MetadataStep(driver=driver, folder=folder, attributes=attributes, lane=around.files)]
 
 
 def _assembled(
@@ -257,16 +259,17 @@ def _assembled(
     preparer: Preparer,
 ) -> DraDriver:
     settings, published = around.settings, partial(_published, pool)
+    driver = settings.vendor.driver
     operations = ClaimOperations(
-        driver=DRIVER,
+        driver=driver,
         claims=claims,
         preparer=preparer,
         published=lambda: _known(pool, around.inventory.value),
         with_modes=sharers.with_modes,
     )
     server = DraServer(
-        driver=DRIVER,
-        folder=settings.paths.kubelet_dir / "plugins" / DRIVER,
+        driver=driver,
+        folder=settings.paths.kubelet_dir / "plugins" / driver,
         registry=settings.paths.kubelet_dir / "plugins_registry",
         operations=operations,
         feed=lambda: HealthFeed(
@@ -274,6 +277,7 @@ def _assembled(
         ),
     )
     status = StatusWriter(
+        driver=driver,
         client=client,
         claims=claims,
         grants=around.ledger.grants,
@@ -281,7 +285,7 @@ def _assembled(
         health=around.health,
         published=published,
     )
-    publisher = SlicePublisher(client=client, node=settings.node_name, pool=pool.pool)
+    publisher = SlicePublisher(client=client, node=settings.node_name, pool=pool.pool, driver=driver)
 
     async def publish() -> None:
         # Of two agents one publishes: each hears in its own time of what the other has given out and what is sick, and

@@ -50,6 +50,7 @@ class Live:
 def selection_of(settings: Settings) -> Selection:
     rules = tuple(Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.resources)
     return Selection(
+        vendor=settings.vendor,
         exclude=settings.exclude,
         rules=rules,
         partition_rules=tuple(Rule(pattern=rule.pattern, resource=rule.resource) for rule in settings.mig_resources),

@@ -118,7 +118,8 @@ def _writers(told: Told, client: KubeClient | None, namespace: str) -> list[Writ
         writers.append(EventWriter(client, settings.node_name, time.time(), others))
     if (place := label_place(settings, client, namespace)) is not None:
         chosen = settings.labels
-        writers.append(LabelWriter(place, _labels(told), take_over=chosen.take_over, stamped=chosen.stamped))
+        stamped = chosen.stamped and settings.vendor.cuda
+        writers.append(LabelWriter(place, _labels(told), take_over=chosen.take_over, stamped=stamped))
     if settings.node_topology and client is not None:
         writers.append(topology_writer(settings, client, told.offered, partial(_signs, told)))
     return writers

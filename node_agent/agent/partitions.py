@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from node_agent.agent.hardware import provider_of
 from node_agent.config.settings import Settings
 from node_agent.errors import HardwareError, NotSupported
-from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.provider import Partitioning
 from node_agent.layouts.usage import cut_gpu
 from node_agent.model.gpu import DeviceName, Gpu
@@ -25,7 +25,7 @@ class Cuts:
 async def cuts_once(settings: Settings, inventory: Inventory) -> Cuts:
     """Ask the GPUs of the inventory. In use is what processes run on."""
     found, failed = [], {}
-    async with NvmlProvider(settings.paths.sysfs_root) as provider:
+    async with provider_of(settings) as provider:
         await provider.discovery.scan()
         for gpu in inventory.gpus:
             try:

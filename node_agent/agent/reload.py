@@ -26,6 +26,7 @@ KEPT = "config.json"
 
 # The settings that only a new start puts in force, and what people call them.
 AFTER_RESTART: Mapping[str, str] = {
+    "vendor": "agent.vendor",
     "node_name": "agent.nodeName",
     "pod_name": "agent.podName",
     "rescan_interval": "agent.rescanInterval",

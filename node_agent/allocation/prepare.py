@@ -21,7 +21,7 @@ from node_agent.allocation.calls import Calls
 from node_agent.allocation.claims import Devices, check_still_the_same, grant_for, in_modes_of
 from node_agent.allocation.grants import Grant, State
 from node_agent.allocation.ledger import Ledger
-from node_agent.allocation.specs import ClaimSpecs, cdi_ids
+from node_agent.allocation.specs import ClaimSpecs
 from node_agent.allocation.steps import Steps
 from node_agent.errors import AllocationError, NodeAgentError, PartitionGone
 from node_agent.kit.logs import Log
@@ -163,7 +163,7 @@ class Preparer:
         async with self._limited(f"preparing {grant.holder}"):
             grant = await self._steps.take(claim, grant)
             await self._write_spec(grant)
-            usable = [replace(hold, cdi_ids=cdi_ids(claim.uid, hold)) for hold in grant.holds]
+            usable = [replace(hold, cdi_ids=self._specs.cdi_ids(claim.uid, hold)) for hold in grant.holds]
             grant = await self._ledger.commit(grant, usable)
         log.info("claim prepared", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
         return grant

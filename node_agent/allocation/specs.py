@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from node_agent.allocation.grants import Hold
 from node_agent.cdi.build import assemble
 from node_agent.cdi.edits import ContainerEdits, Device, NodeEdits, Spec, merge
-from node_agent.cdi.names import VENDOR, qualified
+from node_agent.cdi.names import qualified
 from node_agent.cdi.validate import validate
 from node_agent.cdi.versions import VERSIONS
 from node_agent.cdi.writer import SpecWriter
@@ -20,8 +20,6 @@ from node_agent.kit.latest import Latest
 from node_agent.model.claim import ClaimUid
 from node_agent.model.partition import Place
 
-KIND = f"{VENDOR}/claim"
-
 PartitionEdits = Callable[[Place], Awaitable[ContainerEdits]]
 
 
@@ -30,24 +28,31 @@ def device_name(uid: ClaimUid, hold: Hold) -> str:
     return "-".join(part for part in (uid, hold.device, hold.share_id) if part)
 
 
-def cdi_ids(uid: ClaimUid, hold: Hold) -> tuple[str, ...]:
-    """What a container is given to get a hold; the first id is no other device's, since pods are told by it."""
-    return (qualified(device_name(uid, hold), KIND),)
-
-
 class ClaimSpecs:
-    """Writes and removes the specs of claims, on ``lane``; ``edits`` is None as long as the node's are not known.
+    """Writes and removes the specs of claims, which are of ``kind``, on ``lane``.
 
-    ``partition`` tells what a container needs for the partition at a place; it raises PartitionGone and CdiError.
+    ``edits`` is None as long as the node's are not known. ``partition`` tells what a container needs for the partition
+    at a place; it raises PartitionGone and CdiError.
     """
 
     def __init__(
-        self, *, writer: SpecWriter, lane: Lane, edits: Latest[NodeEdits | None], partition: PartitionEdits
+        self,
+        *,
+        kind: str,
+        writer: SpecWriter,
+        lane: Lane,
+        edits: Latest[NodeEdits | None],
+        partition: PartitionEdits,
     ) -> None:
+        self._kind = kind
         self._writer = writer
         self._lane = lane
         self._partition = partition
         self.edits = edits
+
+    def cdi_ids(self, uid: ClaimUid, hold: Hold) -> tuple[str, ...]:
+        """What a container is given to get a hold; the first id is no other device's, since pods are told by it."""
+        return (qualified(device_name(uid, hold), self._kind),)
 
     async def write(self, uid: ClaimUid, holds: Mapping[Hold, Iterable[ContainerEdits]]) -> bool:
         """Write the spec of a claim's holds, each with what it needs beside its GPUs, unless it is there already.
@@ -76,10 +81,10 @@ class ClaimSpecs:
 
     def _write(self, uid: ClaimUid, devices: Mapping[str, ContainerEdits], common: ContainerEdits) -> bool:
         # A spec is valid where each of its devices would be alone, since no two have one name.
-        versions = (_checked_version(edits, common) for edits in devices.values())
+        versions = (_checked_version(self._kind, edits, common) for edits in devices.values())
         spec = Spec(
             cdi_version=max(versions, key=VERSIONS.index),
-            kind=KIND,
+            kind=self._kind,
             devices=tuple(Device(name=name, container_edits=edits) for name, edits in devices.items()),
             container_edits=common,
         )
@@ -87,20 +92,20 @@ class ClaimSpecs:
 
     async def remove(self, uid: ClaimUid) -> None:
         """Remove a claim's spec, if there is one. Raises CdiError where that cannot be done."""
-        await self._lane.run("remove the CDI spec of a claim", partial(self._writer.remove, KIND, uid))
+        await self._lane.run("remove the CDI spec of a claim", partial(self._writer.remove, self._kind, uid))
 
     async def written(self) -> frozenset[ClaimUid]:
         """The claims that have a spec."""
-        found = await self._lane.run("list the CDI specs of claims", partial(self._writer.transients, KIND))
+        found = await self._lane.run("list the CDI specs of claims", partial(self._writer.transients, self._kind))
         return frozenset(map(ClaimUid, found))
 
 
 @lru_cache(maxsize=64)
-def _checked_version(device: ContainerEdits, common: ContainerEdits) -> str:
+def _checked_version(kind: str, device: ContainerEdits, common: ContainerEdits) -> str:
     """The version of a spec with such a device, validated: the same GPUs are given out again and again.
 
     The device's name starts with a digit here, as that of every other claim does. Raises InvalidSpec.
     """
-    spec = assemble(KIND, {"0": device}, common)
+    spec = assemble(kind, {"0": device}, common)
     validate(spec)
     return spec.cdi_version

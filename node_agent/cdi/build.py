@@ -39,7 +39,7 @@ from node_agent.cdi.hooks import (
 )
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.libraries import Library
-from node_agent.cdi.names import ALL, KIND, partition_device
+from node_agent.cdi.names import ALL, partition_device
 from node_agent.cdi.nodes import DeviceNodes
 from node_agent.cdi.versions import VERSIONS, required_version
 from node_agent.model.gpu import Gpu
@@ -67,17 +67,19 @@ class Built:
     edits: NodeEdits | None = None
 
 
-def node_spec(inventory: Inventory, nodes: DeviceNodes, files: DriverFiles, hook: HookProgram | None = None) -> Built:
+def node_spec(
+    inventory: Inventory, nodes: DeviceNodes, files: DriverFiles | None = None, hook: HookProgram | None = None
+) -> Built:
     """The spec of all GPUs of the node: each by UUID, index and name, and ``all`` of them as one device.
 
     Partitions have their UUID and ``<index of the GPU>:<index>``. A GPU without its device node is left out, and every
-    GPU while a node is missing that all of them need.
+    GPU while a node is missing that all of them need. Without ``files`` a container needs none of the driver's.
     """
     usable = [gpu for gpu in inventory.gpus if gpu.uuid in nodes.gpus and not nodes.missing]
     parents = {gpu.uuid for gpu in usable}
     cut = [one for one in inventory.partitions.values() if one.uuid in nodes.partitions and one.parent in parents]
     blocked = [LeftOut(what=gpu.name, why=str(node), gpu=gpu.uuid) for gpu in inventory.gpus for node in nodes.missing]
-    left_out = (*blocked, *nodes.left_out, *files.left_out)
+    left_out = (*blocked, *nodes.left_out, *(files.left_out if files else ()))
     if not usable:
         return Built(spec=None, left_out=left_out)
     gpus = {gpu.uuid: gpu_edits(gpu, nodes, hook) for gpu in usable}
@@ -85,8 +87,8 @@ def node_spec(inventory: Inventory, nodes: DeviceNodes, files: DriverFiles, hook
     names, clashes = _names(usable, cut)
     edits = {str(uuid): own for uuid, own in (*gpus.items(), *partitions.items())}
     devices = {name: edits[uuid] for name, uuid in names.items()} | {ALL: merge(*edits.values())}
-    common = common_edits(nodes, files, hook)
-    spec = assemble(KIND, devices, common)
+    common = common_edits(nodes, files, hook) if files else _nodes_alone(nodes)
+    spec = assemble(inventory.vendor.cdi_kind, devices, common)
     built = NodeEdits(common=common, gpus=gpus, partitions=partitions)
     return Built(spec=spec, left_out=(*left_out, *clashes), edits=built)
 
@@ -155,6 +157,10 @@ def common_edits(nodes: DeviceNodes, files: DriverFiles, hook: HookProgram | Non
         hooks=tuple(linked.hooks(_common_arguments(files, folders))) if linked else (),
         additional_gids=_groups(nodes.common),
     )
+
+
+def _nodes_alone(nodes: DeviceNodes) -> ContainerEdits:
+    return ContainerEdits(device_nodes=nodes.common, additional_gids=_groups(nodes.common))
 
 
 def _common_arguments(files: DriverFiles, folders: Iterable[str]) -> dict[str, list[str]]:

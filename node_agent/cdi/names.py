@@ -1,16 +1,11 @@
 """CDI names: of kinds (``vendor/class``), of devices, of both together (``vendor/class=device``), and of spec files.
 
-The agent's kind is its own: ``nvidia.com/gpu`` belongs to the container toolkit, and a name that two files of one
-folder define resolves to neither. ``edits`` holds the values that carry these names.
+The agent's own kinds are its vendor's (``model.vendor``). ``edits`` holds the values that carry these names.
 """
 
 import re
 from dataclasses import dataclass
 from functools import lru_cache
-
-VENDOR = "node-agent.gpu.nvidia.com"
-CLASS_GPU = "gpu"
-KIND = f"{VENDOR}/{CLASS_GPU}"
 
 ALL = "all"
 """The device that stands for every GPU of the node."""
@@ -39,7 +34,7 @@ def check_kind(kind: str) -> str:
     """Check a kind and return it. Raises ValueError where it is not ``vendor/class`` as the CDI format wants it."""
     vendor, _, device_class = kind.partition("/")
     if not _VENDOR.fullmatch(vendor) or not _CLASS.fullmatch(device_class):
-        raise ValueError(f"{kind!r} is no CDI kind; expected vendor/class, such as {KIND}")
+        raise ValueError(f"{kind!r} is no CDI kind; expected vendor/class, such as vendor.com/gpu")
     return kind
 
 
@@ -60,8 +55,8 @@ def partition_device(uuid: str) -> str:
 
 
 @lru_cache(1024)
-def qualified(device: str, kind: str = KIND) -> str:
-    """The qualified name of a device, such as ``node-agent.gpu.nvidia.com/gpu=0``. Raises ValueError as the checks."""
+def qualified(device: str, kind: str) -> str:
+    """The qualified name of a device, such as ``vendor.com/gpu=0``. Raises ValueError as the checks."""
     return str(QualifiedName(kind=kind, device=device))
 
 
@@ -69,7 +64,9 @@ def parse_qualified(name: str) -> QualifiedName:
     """Take a qualified name apart. Raises ValueError where it is none."""
     kind, equals, device = name.partition("=")
     if not equals:
-        raise ValueError(f"{name!r} is no qualified CDI name; expected vendor/class=device, such as {KIND}={ALL}")
+        raise ValueError(
+            f"{name!r} is no qualified CDI name; expected vendor/class=device, such as vendor.com/gpu={ALL}"
+        )
     return QualifiedName(kind=kind, device=device)
 
 

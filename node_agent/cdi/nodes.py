@@ -70,7 +70,7 @@ def find_device_nodes(
     roots: DriverRoots, inventory: Inventory, stat: Stat = os.stat, wanted: Wanted | None = None
 ) -> DeviceNodes:
     """Look at the nodes of all GPUs of the inventory and at those that all of them share."""
-    look, wanted = _Look(roots=roots, stat=stat), wanted or Wanted()
+    look, wanted = Look(roots=roots, stat=stat), wanted or Wanted()
     needed = [look.at(place, why) for place, why in wanted.needed.items()]
     optional = [look.at(place, why) for place, why in wanted.optional.items()]
     gpus = {gpu.uuid: look.at_gpu(gpu) for gpu in inventory.gpus}
@@ -103,7 +103,7 @@ def _lost(item: _Found) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Look:
+class Look:
     """One look at /dev: each answer is a node, or what is missing there."""
 
     roots: DriverRoots
@@ -113,7 +113,7 @@ class _Look:
         if gpu.minor is None:
             return [LeftOut(what=gpu.name, why="the driver does not tell its device minor", gpu=gpu.uuid)]
         own = self.at(f"/dev/nvidia{gpu.minor}", f"{gpu.name} cannot be used without it", gpu.uuid)
-        drm = [f"/dev/dri/{entry}" for entry in self._drm_entries(gpu)]
+        drm = [f"/dev/dri/{entry}" for entry in self.drm_entries(gpu)]
         return [own, *(self.at(place, f"graphics on {gpu.name} need it") for place in drm)]
 
     def at_partition(self, partition: Partition, gpu: Gpu) -> list[_Found]:
@@ -123,6 +123,7 @@ class _Look:
             return [LeftOut(what=partition.uuid, why=str(error), partition=partition.uuid)]
 
     def at(self, place: str, why: str, gpu: GpuUuid | None = None) -> _Found:
+        """The node at a place; what is missing there otherwise, which costs the ``gpu`` where one is named."""
         path = PurePosixPath(place)
         try:
             facts = self.stat(self.roots.device_node(path))
@@ -134,7 +135,8 @@ class _Look:
             return LeftOut(what=place, why=f"no character device; {why}", gpu=gpu)
         return _node(place, self.roots.device_node_on_host(path), facts)
 
-    def _drm_entries(self, gpu: Gpu) -> list[str]:
+    def drm_entries(self, gpu: Gpu) -> list[str]:
+        """The names of the GPU's nodes below /dev/dri."""
         folder = self.roots.sysfs / "bus/pci/devices" / gpu.pci / "drm"
         return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
 

@@ -4,19 +4,13 @@ A spec that is good is never replaced because something could not be read: until
 offered, and containers that run keep what they have. Only a driver that answers and lists no GPU removes the spec.
 """
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from node_agent.cdi.build import Built, node_spec, partition_edits
-from node_agent.cdi.capabilities import capability_nodes
-from node_agent.cdi.driver import find_driver_files
+from node_agent.cdi.build import Built, partition_edits
 from node_agent.cdi.edits import ContainerEdits, NodeEdits
-from node_agent.cdi.hooks import HookProgram
+from node_agent.cdi.host import Host
 from node_agent.cdi.left_out import LeftOut
-from node_agent.cdi.nodes import Stat, Wanted, find_device_nodes
-from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.errors import CdiError
 from node_agent.kit.lane import Lane
@@ -46,28 +40,14 @@ class Published:
 class SpecPublisher:
     """Publishes the spec of the inventory's GPUs; file work is done on ``lane``, since disks may hang.
 
-    ``edits`` is what the spec is made of, for the specs of claims. ``stat`` looks at device nodes, of which the
-    ``wanted`` ones go to every container.
+    ``host`` finds what the spec is made of; ``edits`` has it, for the specs of claims.
     """
 
-    def __init__(
-        self,
-        *,
-        inventory: Latest[Inventory],
-        roots: DriverRoots,
-        writer: SpecWriter,
-        find_hook: Callable[[], HookProgram | None],
-        lane: Lane,
-        stat: Stat = os.stat,
-        wanted: Wanted | None = None,
-    ) -> None:
+    def __init__(self, *, inventory: Latest[Inventory], host: Host, writer: SpecWriter, lane: Lane) -> None:
         self._inventory = inventory
-        self._roots = roots
+        self._host = host
         self._writer = writer
-        self._find_hook = find_hook
         self._lane = lane
-        self._stat = stat
-        self._wanted = wanted
         self.published = Latest(Published())
         self.edits: Latest[NodeEdits | None] = Latest(None)
 
@@ -105,18 +85,16 @@ class SpecPublisher:
         edits, gpu = self.edits.value, self._inventory.value.by_uuid.get(partition.parent)
         if edits is None or gpu is None or gpu.uuid not in edits.gpus:
             raise CdiError(f"{partition.parent} cannot be given to containers now, nor can its {partition.profile}")
-        look = partial(capability_nodes, self._roots, gpu, partition)
+        look = partial(self._host.capabilities, gpu, partition)
         capabilities = await self._lane.run("look at the capabilities of a partition", look)
         return partition_edits(partition, edits.gpus[gpu.uuid], capabilities)
 
     def _write(self, inventory: Inventory) -> Built:
         if not inventory.gpus:
-            if self._writer.remove():
+            if self._writer.remove(inventory.vendor.cdi_kind):
                 log.info("CDI spec removed: the node has no GPU")
             return Built(spec=None)
-        files = find_driver_files(self._roots, inventory.driver.version)
-        nodes = find_device_nodes(self._roots, inventory, self._stat, self._wanted)
-        built = node_spec(inventory, nodes, files, self._find_hook())
+        built = self._host.look(inventory)
         if built.spec is not None and self._writer.write(built.spec):
             log.info("CDI spec written", kind=built.spec.kind, devices=len(built.spec.devices))
         return built

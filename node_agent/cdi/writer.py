@@ -8,7 +8,7 @@ A transient one need not outlive a power cut: whoever it is for is prepared anew
 from pathlib import Path
 
 from node_agent.cdi.edits import Spec, encode
-from node_agent.cdi.names import KIND, file_name, transient_of
+from node_agent.cdi.names import file_name, transient_of
 from node_agent.cdi.validate import validate
 from node_agent.errors import CdiError
 from node_agent.kit.files import abandoned, remove, write_atomic
@@ -39,7 +39,7 @@ class SpecWriter:
             raise self._unwritable(path, error) from error
         return True
 
-    def remove(self, kind: str = KIND, transient: str | None = None) -> bool:
+    def remove(self, kind: str, transient: str | None = None) -> bool:
         """Take a spec away: a node without devices has none. True where there was one; raises CdiError as ``write``."""
         path = self._folder / file_name(kind, transient)
         if not path.exists():

@@ -22,22 +22,15 @@ def generate(config: Path | None, simulate: str | None, output: Path | None) -> 
 
     What the spec lacks, and why, goes to standard error.
     """
-    from node_agent.agent.build import driver_roots, wanted_nodes
-    from node_agent.cdi.build import node_spec
-    from node_agent.cdi.driver import find_driver_files
+    from node_agent.agent.hardware import host_of
     from node_agent.cdi.edits import encode
-    from node_agent.cdi.hooks import find_hook_program
-    from node_agent.cdi.nodes import find_device_nodes
     from node_agent.cdi.writer import SpecWriter
 
     with chosen_node(config, simulate, {}) as (settings, stat):
-        inventory, roots = look(settings), driver_roots(settings)
+        inventory = look(settings)
         if not inventory.gpus:
             raise CdiError("the node has no GPU, so there is no spec")
-        files = find_driver_files(roots, inventory.driver.version)
-        hook = find_hook_program(roots, settings.cdi_hook_path)
-        nodes = find_device_nodes(roots, inventory, stat, wanted_nodes(settings))
-        built = node_spec(inventory, nodes, files, hook)
+        built = host_of(settings, stat).look(inventory)
     for one in built.left_out:
         click.echo(f"left out: {one}", err=True)
     if built.spec is None:

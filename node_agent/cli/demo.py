@@ -16,12 +16,11 @@ import click
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.build import built
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import file_name
 from node_agent.cli.shared import console, told_to_end
-from node_agent.cli.simulated import Simulation, simulation
+from node_agent.cli.simulated import AnySimulation, any_simulation
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.errors import SimulationError
 from node_agent.kit import logs
 from node_agent.kit.tasks import running
@@ -30,8 +29,6 @@ from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.topology.drawing import draw
 from node_agent.topology.explain import explain
 from node_agent.topology.preferred import DeviceId, PreferredRequest
-
-FATAL_XID = 79
 
 
 @click.command()
@@ -42,13 +39,13 @@ def demo(profile: str, hold: bool) -> None:
     # Not in a home folder or a clone: the path of a socket may not be longer than 107 bytes.
     with tempfile.TemporaryDirectory(prefix="node-agent-demo-", dir="/tmp") as name:
         folder = Path(name)
-        with simulation(profile, folder / "node") as simulated, simulated.controlled(folder / "simulate.sock"):
+        with any_simulation(profile, folder / "node") as simulated, simulated.controlled(folder / "simulate.sock"):
             # What the agent would log is what the demo shows; an error would be none of it.
             logs.configure("error")
             asyncio.run(_play(simulated, _settings(simulated, folder), hold))
 
 
-def _settings(simulated: Simulation, folder: Path) -> Settings:
+def _settings(simulated: AnySimulation, folder: Path) -> Settings:
     flags = {
         **simulated.flags,
         "agent.paths.kubeletDir": str(folder / "kubelet"),
@@ -61,7 +58,7 @@ def _settings(simulated: Simulation, folder: Path) -> Settings:
     return resolve(file=None, environment={}, flags=flags).settings
 
 
-async def _play(simulated: Simulation, settings: Settings, hold: bool) -> None:
+async def _play(simulated: AnySimulation, settings: Settings, hold: bool) -> None:
     kubelet = EmbeddedKubelet(settings.paths.kubelet_dir / "device-plugins")
     async with kubelet.running(), built(settings, simulated.stat) as agent, running(agent.run()):
         stage = Stage(simulated, settings, kubelet, agent)
@@ -78,9 +75,10 @@ async def _play(simulated: Simulation, settings: Settings, hold: bool) -> None:
 class Stage:
     """The scenes of the demo, in the order in which ``_play`` calls them."""
 
-    def __init__(self, simulated: Simulation, settings: Settings, kubelet: EmbeddedKubelet, agent: Agent) -> None:
+    def __init__(self, simulated: AnySimulation, settings: Settings, kubelet: EmbeddedKubelet, agent: Agent) -> None:
         self._simulated = simulated
         self._settings = settings
+        self._resource = settings.vendor.resource
         self._kubelet = kubelet
         self._agent = agent
         self._out = console()
@@ -88,10 +86,10 @@ class Stage:
 
     async def registration(self) -> None:
         """The kubelet knows the resource and lists its devices."""
-        view = await self._kubelet.until(GPU_RESOURCE, allocatable=await self._offered())
+        view = await self._kubelet.until(self._resource, allocatable=await self._offered())
         self._scene(
             "Registration",
-            f"{GPU_RESOURCE} is served on {Path(view.endpoint).name}, {_since(self._began)} after the start.",
+            f"{self._resource} is served on {Path(view.endpoint).name}, {_since(self._began)} after the start.",
         )
         self._out.print(draw(self._agent.keeper.inventory.value), markup=False)
         self._out.print(f"\nThe kubelet lists {view.capacity} devices, {view.allocatable} of them allocatable:")
@@ -102,18 +100,18 @@ class Stage:
 
     async def allocations(self) -> None:
         """A pod asks for half of the GPUs and, where that leaves two, another one for one of them."""
-        half = self._kubelet.view(GPU_RESOURCE).allocatable // 2
+        half = self._kubelet.view(self._resource).allocatable // 2
         await self._allocation("trainer", max(half, 1))
         if half > 1:
             await self._allocation("notebook", 1)
 
     async def _allocation(self, pod: str, count: int) -> None:
         """The kubelet asks which GPUs, then allocates."""
-        free = self._kubelet.free(GPU_RESOURCE)
-        ids, response = await self._kubelet.admit(pod, GPU_RESOURCE, count)
+        free = self._kubelet.free(self._resource)
+        ids, response = await self._kubelet.admit(pod, self._resource, count)
         request = PreferredRequest(available=frozenset(map(DeviceId, free)), size=count)
         self._scene("Allocation", f"The pod {pod} asks for {count} of the {len(free)} free GPUs. Why these:")
-        self._out.print(explain(request, self._agent.plugins[GPU_RESOURCE].offer.value.pool).text, markup=False)
+        self._out.print(explain(request, self._agent.plugins[self._resource].offer.value.pool).text, markup=False)
         self._out.print("\nThe container runtime is told:")
         for device in response.cdi_devices:
             self._out.print(f"  {device.name}")
@@ -121,7 +119,7 @@ class Stage:
 
     def spec(self) -> None:
         """The CDI spec on disk says what those names stand for."""
-        path = self._settings.paths.cdi_dir / file_name(KIND)
+        path = self._settings.paths.cdi_dir / file_name(self._settings.vendor.cdi_kind)
         spec, gpu = json.loads(path.read_text()), self._held("trainer")[0]
         common = spec["containerEdits"]
         size = f"{path.stat().st_size // 1024} KiB, CDI {spec['cdiVersion']}"
@@ -129,36 +127,32 @@ class Stage:
         (device,) = [one for one in spec["devices"] if one["name"] == gpu.uuid]
         nodes = [node["path"] for node in (*device["containerEdits"]["deviceNodes"], *common["deviceNodes"])]
         self._out.print(f"  device nodes   {' '.join(nodes)}")
-        mounts = [mount["containerPath"] for mount in common["mounts"]]
-        self._out.print(
-            f"  driver files   {len(mounts)} mounts, such as {next(one for one in mounts if 'libcuda' in one)}"
-        )
-        self._out.print(f"  environment    {' '.join(common['env'])}", markup=False)
+        mounts = [mount["containerPath"] for mount in common.get("mounts", ())]
+        such = next((one for one in mounts if "libcuda" in one), None)
+        self._out.print(f"  driver files   {len(mounts)} mounts{f', such as {such}' if such else ''}")
+        self._out.print(f"  environment    {' '.join(common.get('env', ())) or '-'}", markup=False)
 
     async def withdrawal_and_return(self) -> None:
         """A lost GPU goes out, and only that one; it comes back when it answers and no recovery is asked for."""
-        allocatable = self._kubelet.view(GPU_RESOURCE).allocatable
+        allocatable = self._kubelet.view(self._resource).allocatable
         taken = {gpu.uuid for pod in self._kubelet.held for gpu in self._held(pod)}
         listed = self._listed()
         victim = next((gpu for gpu in listed if gpu.uuid not in taken), listed[-1])
-        # After an Xid a GPU stays out until the driver says that no recovery is due, and some cannot say it.
-        tells = self._simulated.node.faults.gpu(victim.uuid).board.recovery_action
-        seen = f"reports Xid {FATAL_XID}: it has" if tells else "has"
-        self._scene("Health", f"{victim.name} {seen} fallen off the bus.")
         began = time.monotonic()
-        self._simulated.node.faults.lose(victim.uuid, xid=tells)
-        await self._kubelet.until(GPU_RESOURCE, allocatable=allocatable - 1)
+        seen = self._simulated.lose(victim.uuid)
+        self._scene("Health", f"{victim.name} {seen} fallen off the bus.")
+        await self._kubelet.until(self._resource, allocatable=allocatable - 1)
         self._out.print(f"  withdrawn after {_since(began)}: the kubelet has {allocatable - 1} allocatable")
         for cause in self._agent.board.report.value.of(victim.uuid).causes:
             self._out.print(f"  {cause.reason}: {cause.message}")
         began = time.monotonic()
-        self._simulated.node.faults.restore(victim.uuid)
-        await self._kubelet.until(GPU_RESOURCE, allocatable=allocatable)
+        self._simulated.restore(victim.uuid)
+        await self._kubelet.until(self._resource, allocatable=allocatable)
         self._out.print(f"  mended, and back by itself after {_since(began)}: {allocatable} allocatable again")
         self._out.print("  the pods that ran meanwhile were not touched, and the agent was not restarted")
 
     def summary(self) -> None:
-        status, view = self._agent.status(), self._kubelet.view(GPU_RESOURCE)
+        status, view = self._agent.status(), self._kubelet.view(self._resource)
         pods, held = len(self._kubelet.held), sum(len(ids) for _, ids in self._kubelet.held.values())
         self._scene(
             "Summary",
@@ -187,7 +181,7 @@ class Stage:
         """How many GPUs the agent offers, as soon as it offers any."""
         try:
             async with asyncio.timeout(10):
-                async for offer in self._agent.plugins[GPU_RESOURCE].offer.watch():
+                async for offer in self._agent.plugins[self._resource].offer.watch():
                     if any(device.healthy for device in offer.devices):
                         break
         except TimeoutError as error:
@@ -195,12 +189,12 @@ class Stage:
             raise SimulationError(
                 f"the node {name} has no GPU that can be offered: choose another --profile"
             ) from error
-        return sum(device.healthy for device in self._agent.plugins[GPU_RESOURCE].offer.value.devices)
+        return sum(device.healthy for device in self._agent.plugins[self._resource].offer.value.devices)
 
     def _listed(self) -> list[Gpu]:
         """The GPUs that the kubelet lists, in its order."""
         by_uuid = self._agent.keeper.inventory.value.by_uuid
-        return [by_uuid[GpuUuid(name)] for name in self._kubelet.view(GPU_RESOURCE).devices]
+        return [by_uuid[GpuUuid(name)] for name in self._kubelet.view(self._resource).devices]
 
     def _held(self, pod: str) -> list[Gpu]:
         by_uuid = self._agent.keeper.inventory.value.by_uuid

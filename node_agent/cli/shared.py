@@ -104,16 +104,17 @@ def chosen_sources(
     import os
 
     from node_agent.config.resolve import sources as sources_of
+    from node_agent.hardware.vendors import vendor_of
 
     with ExitStack() as opened:
         if simulate is None:
-            yield sources_of(config, os.environ, flags, folder), os.stat
+            yield sources_of(config, os.environ, flags, folder, vendor_of), os.stat
             return
-        from node_agent.cli.simulated import simulation
+        from node_agent.cli.simulated import any_simulation
 
         place = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="node-agent-", dir="/tmp")))
-        node = opened.enter_context(simulation(simulate, place))
-        sources = sources_of(config, os.environ, {**node.flags, **flags}, folder)
+        node = opened.enter_context(any_simulation(simulate, place))
+        sources = sources_of(config, os.environ, {**node.flags, **flags}, folder, vendor_of)
         if serves:
             run_dir = replace(sources, named=None).resolve().settings.paths.run_dir
             opened.enter_context(node.controlled(run_dir / "simulate.sock"))

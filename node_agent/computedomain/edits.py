@@ -14,6 +14,7 @@ from node_agent.computedomain.domains import Domain
 from node_agent.errors import CdiError
 from node_agent.kit.files import write_atomic
 from node_agent.kit.lane import Lane
+from node_agent.model.vendor import NVIDIA
 
 KIND = "node-agent.compute-domain.nvidia.com/claim"
 
@@ -90,7 +91,7 @@ class DomainFiles:
             device_nodes=(management_node(self._roots),) if clique is not None else (),
             mounts=(mount,),
         )
-        return self._write(uid, device, edits), qualified(ALL)
+        return self._write(uid, device, edits), qualified(ALL, NVIDIA.cdi_kind)
 
     def _write(self, uid: str, device: str, edits: ContainerEdits) -> str:
         name = f"{uid}-{device}"

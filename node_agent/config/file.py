@@ -366,8 +366,12 @@ class AgentMetrics(Section, frozen=True, kw_only=True):
 
 
 class AgentSection(Section, frozen=True, kw_only=True):
-    """``agent``: what NVIDIA's file has no word for."""
+    """``agent``: what NVIDIA's file has no word for.
 
+    ``vendor``: whose GPUs the node has; ``auto`` is AMD where amdgpu drives GPUs and there are none of NVIDIA's.
+    """
+
+    vendor: Literal["auto", "nvidia", "amd"] = "auto"
     node_name: str = ""
     pod_name: str = ""
     rescan_interval: Interval = "30s"

@@ -35,7 +35,7 @@ def notices(file: File, environment: Mapping[str, str]) -> Iterator[str]:
     """One sentence for each thing to know, beginning with the key or variable that it is about."""
     given, default = flat(file), flat(File())
     for key, instead in UNSERVED.items():
-        changed = [path for path in given if _within(path, key) and given[path] != default.get(path)]
+        changed = [path for path in given if within(path, key) and given[path] != default.get(path)]
         if changed and given.get(key) not in _SERVED_VALUES.get(key, ()):
             yield f"{key}: valid, and not served by this version: {instead}"
     for name, instead in UNSERVED_VARIABLES.items():
@@ -59,7 +59,8 @@ def _flat(values: Mapping[str, object], prefix: str) -> Iterator[tuple[str, obje
             yield f"{prefix}{key}", value
 
 
-def _within(path: str, key: str) -> bool:
+def within(path: str, key: str) -> bool:
+    """Whether a path is that of a key, or of one below it."""
     return f"{path}.".startswith(f"{key}.")
 
 

@@ -3,7 +3,7 @@
 Command line over environment over the named configuration of the node over file over defaults.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -19,6 +19,7 @@ from node_agent.config.settings import Settings, settings
 from node_agent.config.sources import Layer, from_document, from_environment, from_file, from_flags, overlay
 from node_agent.errors import ConfigError
 from node_agent.kit.unix import identity
+from node_agent.model.vendor import NVIDIA, VENDORS, Vendor
 
 DEFAULT = "default"
 # More at once help nobody, and a hostile file could have twenty thousand.
@@ -43,8 +44,12 @@ class Resolved:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """Where the configuration comes from. ``flags`` are the command line's values by dotted path, None if not given."""
+    """Where the configuration comes from. ``flags`` are the command line's values by dotted path, None if not given.
 
+    ``vendor_of`` tells whose GPUs a machine has by its /sys, where the configuration leaves that open.
+    """
+
+    vendor_of: Callable[[Path], Vendor] = lambda sysfs: NVIDIA
     file: Path | None = None
     named: Named | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -57,7 +62,7 @@ class Sources:
             ConfigError: names every problem with its path, where the value came from, and what would be valid.
         """
         documents = [*([from_file(self.file)] if self.file else []), *self._chosen(label)]
-        return _resolved(documents, self.environment, self.flags)
+        return _resolved(documents, self.environment, self.flags, self.vendor_of)
 
     def _chosen(self, label: str | None) -> Iterator[Layer]:
         if self.named is None:
@@ -88,7 +93,11 @@ class Sources:
 
 
 def sources(
-    file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object], folder: Path | None = None
+    file: Path | None,
+    environment: Mapping[str, str],
+    flags: Mapping[str, object],
+    folder: Path | None = None,
+    vendor_of: Callable[[Path], Vendor] = lambda sysfs: NVIDIA,
 ) -> Sources:
     """The sources of an agent: the variables name a file and a folder where the command line does not.
 
@@ -96,6 +105,7 @@ def sources(
         ConfigError: a variable that says how to choose cannot be understood.
     """
     return Sources(
+        vendor_of=vendor_of,
         file=file or (Path(environment["CONFIG_FILE"]) if environment.get("CONFIG_FILE") else None),
         named=named_in(folder, environment),
         environment=environment,
@@ -108,19 +118,26 @@ def resolve(file: Path | None, environment: Mapping[str, str], flags: Mapping[st
     return sources(file, environment, flags).resolve()
 
 
-def _resolved(documents: list[Layer], environment: Mapping[str, str], flags: Mapping[str, object]) -> Resolved:
+def _resolved(
+    documents: list[Layer],
+    environment: Mapping[str, str],
+    flags: Mapping[str, object],
+    vendor_of: Callable[[Path], Vendor],
+) -> Resolved:
     layers = [*documents, *from_environment(environment), from_flags(flags)]
     found = list(islice(_layer_problems(layers), PROBLEMS_SHOWN))
     if found:
         raise ConfigError(_complaint(found))
     tree, origins = overlay(layers)
     content = msgspec.convert(tree, File)
-    found = [_placed(problem, origins.get(problem.path.partition("[")[0])) for problem in broken_rules(content)]
+    vendor = VENDORS.get(content.agent.vendor) or vendor_of(Path(content.agent.paths.sysfs_root))
+    broken = broken_rules(content, vendor)
+    found = [_placed(problem, origins.get(problem.path.partition("[")[0])) for problem in broken]
     if found:
         raise ConfigError(_complaint(found))
     values = flat(content)
     return Resolved(
-        settings=settings(content),
+        settings=settings(content, vendor),
         values=values,
         origin={path: origins.get(path, DEFAULT) for path in values},
         notices=tuple(notices(content, environment)),
@@ -136,7 +153,11 @@ def check(text: str, name: str) -> list[str]:
     except ConfigError as error:
         return [str(error)]
     found = list(islice(_layer_problems([layer]), PROBLEMS_SHOWN))
-    return found or [_placed(one, name) for one in broken_rules(msgspec.convert(overlay([layer])[0], File))]
+    if found:
+        return found
+    content = msgspec.convert(overlay([layer])[0], File)
+    vendor = VENDORS.get(content.agent.vendor, NVIDIA)
+    return [_placed(one, name) for one in broken_rules(content, vendor)]
 
 
 def _layer_problems(layers: Iterable[Layer]) -> Iterator[str]:

@@ -17,8 +17,9 @@ from node_agent.config.file import (
 )
 from node_agent.config.file import SharingRule as OwnSharingRule
 from node_agent.config.quantities import amount
-from node_agent.config.rules import resource_name, shared_name
+from node_agent.config.rules import shared_name
 from node_agent.model.health import Reason
+from node_agent.model.vendor import NVIDIA, Vendor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,6 +145,7 @@ class Settings:
     they are ``imex_required``.
     """
 
+    vendor: Vendor = NVIDIA
     node_name: str = ""
     pod_name: str = ""
     rescan_interval: float = 30.0
@@ -197,10 +199,11 @@ class Settings:
     log: Log = field(default_factory=Log)
 
 
-def settings(file: File) -> Settings:
-    """The settings that a sound file means."""
+def settings(file: File, vendor: Vendor = NVIDIA) -> Settings:
+    """The settings that a sound file means on a node with this vendor's GPUs."""
     flags, agent = file.flags, file.agent
     return Settings(
+        vendor=vendor,
         node_name=agent.node_name,
         pod_name=agent.pod_name,
         rescan_interval=seconds(agent.rescan_interval),
@@ -209,7 +212,7 @@ def settings(file: File) -> Settings:
         http_page=agent.http.page,
         exclude=tuple(str(one) for one in agent.devices.exclude),
         shareable=tuple(str(one) for one in agent.devices.shareable),
-        resources=_renames(file.resources.gpus),
+        resources=_renames(file.resources.gpus, vendor),
         device_list_strategies=_strategies(flags.plugin.device_list_strategy),
         device_id_strategy=flags.plugin.device_id_strategy,
         cdi_annotation_prefix=flags.plugin.cdi_annotation_prefix,
@@ -227,10 +230,10 @@ def settings(file: File) -> Settings:
         dra_metadata=agent.dra.metadata,
         dra_enforce_limits=agent.dra.enforce_limits,
         mig_strategy=flags.mig_strategy,
-        mig_resources=_renames(file.resources.mig),
+        mig_resources=_renames(file.resources.mig, vendor),
         mig_on_demand=tuple(str(one) for one in agent.mig.on_demand),
         mig_sweep=agent.mig.sweep,
-        mig_layouts=agent.mig.layouts,
+        mig_layouts=agent.mig.layouts if vendor.cuda else "never",
         mig_config=agent.mig.config,
         mig_config_file=Path(agent.mig.config_file) if agent.mig.config_file else None,
         mig_when_in_use=agent.mig.when_in_use,
@@ -248,15 +251,15 @@ def settings(file: File) -> Settings:
         imex_channels=file.imex.channel_ids,
         imex_required=file.imex.required,
         labels=_labels(file),
-        sharing=_sharing(file),
+        sharing=_sharing(file, vendor),
         paths=_paths(file),
         health=_health(agent.health),
         log=Log(level=agent.log.level, form=agent.log.format),
     )
 
 
-def _renames(rules: Iterable[ResourceRule]) -> tuple[Rename, ...]:
-    return tuple(Rename(pattern=rule.pattern, resource=resource_name(rule.name)) for rule in rules)
+def _renames(rules: Iterable[ResourceRule], vendor: Vendor) -> tuple[Rename, ...]:
+    return tuple(Rename(pattern=rule.pattern, resource=vendor.full(rule.name)) for rule in rules)
 
 
 def _paths(file: File) -> Paths:
@@ -336,11 +339,11 @@ def _enabled(given: AgentHealth) -> Container[int]:
     return frozenset(given.enabled_xids) | (frozenset(USUAL_XIDS) - frozenset(kept))
 
 
-def _sharing(file: File) -> Sharing:
+def _sharing(file: File, vendor: Vendor) -> Sharing:
     given, policy = file.agent.sharing, file.flags.plugin.shared_devices_allocation_policy
     rules = [
-        *(_own_rule(rule) for rule in given.rules),
-        *(rule for strategy, section in _nvidias(file) for rule in _rules(strategy, section)),
+        *(_own_rule(rule, vendor) for rule in given.rules),
+        *(rule for strategy, section in _nvidias(file) for rule in _rules(strategy, section, vendor)),
     ]
     return Sharing(placement=given.placement or _PLACEMENTS[policy], rules=tuple(rules))
 
@@ -348,12 +351,12 @@ def _sharing(file: File) -> Sharing:
 _PLACEMENTS: Mapping[str, Literal["spread", "packed"]] = {"distributed": "spread", "packed": "packed"}
 
 
-def _own_rule(given: OwnSharingRule) -> SharingRule:
+def _own_rule(given: OwnSharingRule, vendor: Vendor) -> SharingRule:
     return SharingRule(
         devices=tuple(str(word) for word in given.devices),
         strategy=given.strategy,
         shares=given.replicas,
-        resource=resource_name(given.resource) if given.resource else None,
+        resource=vendor.full(given.resource) if given.resource else None,
         fail_requests_greater_than_one=_fails(given.strategy, given.fail_requests_greater_than_one),
         time_slice=given.time_slice,
         memory_per_share=None if given.memory_per_share is None else amount(given.memory_per_share),
@@ -371,7 +374,7 @@ def _nvidias(file: File) -> Iterator[tuple[Literal["time-slicing", "mps"], Share
         yield "mps", file.sharing.mps
 
 
-def _rules(strategy: Literal["time-slicing", "mps"], section: SharedResources) -> Iterator[SharingRule]:
+def _rules(strategy: Literal["time-slicing", "mps"], section: SharedResources, vendor: Vendor) -> Iterator[SharingRule]:
     for given in section.resources:
         words = given.devices if isinstance(given.devices, tuple) else ("*",)
         yield SharingRule(
@@ -379,8 +382,8 @@ def _rules(strategy: Literal["time-slicing", "mps"], section: SharedResources) -
             shares=given.replicas,
             devices=tuple(str(word) for word in words),
             first=given.devices if isinstance(given.devices, int) else None,
-            of=resource_name(given.name),
-            resource=shared_name(given, section),
+            of=vendor.full(given.name),
+            resource=shared_name(given, section, vendor),
             fail_requests_greater_than_one=_fails(strategy, section.fail_requests_greater_than_one),
         )
 

@@ -83,6 +83,7 @@ VARIABLES: Mapping[str, tuple[Callable[[str], object], tuple[str, ...]]] = {
     "flags.gfd.machineTypeFile": (str, ("GFD_MACHINE_TYPE_FILE",)),
     "imex.channelIDs": (_numbers, ("IMEX_CHANNEL_IDS",)),
     "imex.required": (_flag, ("IMEX_REQUIRED",)),
+    "agent.vendor": (str, ("AGENT_VENDOR",)),
     "agent.nodeName": (str, ("NODE_NAME",)),
     "agent.podName": (str, ("POD_NAME",)),
     "agent.kubeconfig": (str, ("KUBECONFIG",)),

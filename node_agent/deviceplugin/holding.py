@@ -114,7 +114,10 @@ class LimitDoor:
         held = await self.held()
         if (begun := self._told_since()) != self._told_by:
             self._told_by, self._listed = begun, {}
-        ours = [(resource, name) for resource, names in held.items() for name in names if is_ours(resource, name)]
+        vendor = self._inventory.value.vendor
+        ours = [
+            (resource, name) for resource, names in held.items() for name in names if is_ours(resource, name, vendor)
+        ]
         holders = {_holder(*one).id for one in ours}
         await self._ledger.look()
         places = {one: place_of(one[1], self._inventory.value) for one in ours}

@@ -12,6 +12,7 @@ from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import DeviceUuid, Part, Place
 from node_agent.model.unit import Unit
+from node_agent.model.vendor import Vendor
 from node_agent.sharing.shares import Shared, Strategy, parts_of
 from node_agent.topology.preferred import DeviceId, Policy, Pool
 from node_agent.topology.score import scores
@@ -62,12 +63,12 @@ class Offer:
         return frozenset(device.id for device in self.devices if device.healthy)
 
 
-def is_ours(resource: str, device: str) -> bool:
+def is_ours(resource: str, device: str, vendor: Vendor) -> bool:
     """Whether a device that a pod holds is the agent's, by the form of its id.
 
     The pod holds it whether or not the driver lists it, and whatever the configuration calls it by now.
     """
-    return resource.startswith("nvidia.com/") and device.startswith(("GPU-", "MIG-"))
+    return vendor.owns(resource) and device.startswith(("GPU-", "MIG-"))
 
 
 def place_of(device: str, inventory: Inventory) -> Place | None:

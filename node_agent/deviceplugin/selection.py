@@ -16,11 +16,10 @@ from node_agent.model.inventory import Inventory
 from node_agent.model.naming import matches, named
 from node_agent.model.partition import DeviceUuid, Place
 from node_agent.model.unit import Unit
+from node_agent.model.vendor import NVIDIA, Vendor
 from node_agent.partition.names import profile_of, resource_name
 from node_agent.sharing.shares import Shared, Shares, names_of, shares
 from node_agent.topology.preferred import Policy
-
-GPU_RESOURCE = "nvidia.com/gpu"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +71,12 @@ class Selection:
     Those that are ``moving`` are offered under no name for now: the kubelet has to hear that they have left theirs.
 
     The first of the ``rules`` that matches gives the name of a GPU as a whole; GPUs that none matches are
-    ``nvidia.com/gpu``. ``partition_rules`` give other names than the ``strategy`` has for partitions. Of the GPUs
+    the ``vendor``'s. ``partition_rules`` give other names than the ``strategy`` has for partitions. Of the GPUs
     that ``on_demand`` names no partition is offered: they are the claims'. ``sharing`` says what is shared, and may
     give the shares another name; ``policy`` from which GPUs a pod gets its devices.
     """
 
+    vendor: Vendor = NVIDIA
     exclude: Sequence[str] = ()
     moving: Sequence[DeviceUuid] = ()
     rules: Sequence[Rule] = ()
@@ -90,7 +90,7 @@ class Selection:
     def resources(self) -> tuple[str, ...]:
         """Every name that a GPU may get, each once, the default last."""
         renamed = (rule.resource for rule in self.sharing if rule.resource is not None)
-        return tuple(dict.fromkeys([*(rule.resource for rule in self.rules), *renamed, GPU_RESOURCE]))
+        return tuple(dict.fromkeys([*(rule.resource for rule in self.rules), *renamed, self.vendor.resource]))
 
     def resources_on(self, inventory: Inventory) -> tuple[str, ...]:
         """The names to offer under on this node: those, and those of the partitions that there are."""
@@ -110,7 +110,7 @@ class Selection:
         """The resource that a GPU is offered as where it is not shared; None where it is left out."""
         if named(self._kept_back, gpu):
             return None
-        return next((rule.resource for rule in self.rules if rule.matches(gpu.product)), GPU_RESOURCE)
+        return next((rule.resource for rule in self.rules if rule.matches(gpu.product)), self.vendor.resource)
 
     def whole(self, inventory: Inventory) -> Whole:
         """What there is to offer, shared or not."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import file_name
 from node_agent.cdi.validate import validate_document
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, skipped, warning
 from node_agent.doctor.place import Place
@@ -36,7 +36,7 @@ _MOUNT = "in a container mount the host's /var/run/cdi there, writable"
 
 def spec(place: Place) -> Iterator[Finding]:
     """Whether the agent's spec is sound, and names no file that is gone."""
-    path = place.settings.paths.cdi_dir / file_name(KIND)
+    path = place.settings.paths.cdi_dir / file_name(place.settings.vendor.cdi_kind)
     try:
         content = json.loads(path.read_text())
         validate_document(content)
@@ -63,14 +63,15 @@ def _files(content: Any) -> Iterator[str]:
 
 def kinds(place: Place) -> Iterator[Finding]:
     """Whether somebody else defines the agent's kind: a name that two files define resolves to nothing."""
-    own, found = file_name(KIND), []
+    kind, found = place.settings.vendor.cdi_kind, []
+    own = file_name(kind)
     for path in sorted(place.settings.paths.cdi_dir.glob("*")):
         if path.suffix not in (".json", ".yaml", ".yml") or path.name == own or path.name.startswith(f"{own[:-5]}_"):
             continue
         # A text search finds it in both forms, without a parser for files of others.
-        if KIND in path.read_text(errors="replace"):
-            found.append(failed("cdi.kinds", f"another file defines {KIND}", path, fix="remove that file"))
-    yield from or_ok(found, "cdi.kinds", f"nobody else defines {KIND}", place.settings.paths.cdi_dir)
+        if kind in path.read_text(errors="replace"):
+            found.append(failed("cdi.kinds", f"another file defines {kind}", path, fix="remove that file"))
+    yield from or_ok(found, "cdi.kinds", f"nobody else defines {kind}", place.settings.paths.cdi_dir)
 
 
 def runtime(place: Place) -> Iterator[Finding]:

@@ -8,7 +8,6 @@ from node_agent.config.settings import Settings
 from node_agent.doctor import neighbours, owners
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, skipped, warning
 from node_agent.doctor.place import Place
-from node_agent.dra.names import DRIVER
 from node_agent.errors import Forbidden, KubeAccessError, KubeError, NotFound
 from node_agent.kube.access import Access
 from node_agent.kube.calls import Patience
@@ -183,10 +182,11 @@ async def _claims(client: KubeClient, settings: Settings) -> AsyncIterator[Findi
         yield warning("cluster.claims", f"only {RESOURCE_GROUP}/{version} is served", fix=fix)
     try:
         listed = await client.list(
-            RESOURCE_SLICES.at(version), fields=f"spec.nodeName={settings.node_name},spec.driver={DRIVER}"
+            RESOURCE_SLICES.at(version),
+            fields=f"spec.nodeName={settings.node_name},spec.driver={settings.vendor.driver}",
         )
     except Forbidden:
         yield skipped("owners.slices", "slices may not be listed")
         return
-    for finding in owners.slices(list(listed.items)):
+    for finding in owners.slices(list(listed.items), settings.vendor):
         yield finding

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from node_agent.agent.build import wanted_nodes
+from node_agent.agent.hardware import wanted_nodes
 from node_agent.cdi.driver import find_driver_files
 from node_agent.cdi.nodes import find_device_nodes
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, skipped, warning

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import msgspec
 
-from node_agent.agent.build import driver_roots, inventory_once
+from node_agent.agent.build import inventory_once
+from node_agent.agent.hardware import driver_roots, provider_of
 from node_agent.cdi.nodes import Stat
 from node_agent.config.settings import Settings
-from node_agent.doctor import cdi, cluster, driver, gpus, kubelet, machine, owners, running
+from node_agent.doctor import amd, cdi, cluster, driver, gpus, kubelet, machine, owners, running
 from node_agent.doctor.finding import Examination, Finding, skipped
 from node_agent.doctor.place import Place
 from node_agent.errors import HardwareError, KubeletError
-from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.health.findings import Finding as Wrong
 from node_agent.health.findings import findings as wrongs_of
 from node_agent.kit.http_client import get
@@ -29,7 +29,7 @@ Check = Callable[[Place], Iterator[Finding]]
 # A driver that answers at all answers sooner, also when it has to wake eight GPUs; one that hangs never does.
 DRIVER_SECONDS = 20.0
 
-_OF_DRIVER: tuple[Check, ...] = (
+_OF_CUDA: tuple[Check, ...] = (
     driver.module,
     driver.bound,
     driver.library,
@@ -39,6 +39,7 @@ _OF_DRIVER: tuple[Check, ...] = (
     gpus.present,
     gpus.excluded,
 )
+_OF_AMD: tuple[Check, ...] = (amd.module, amd.gpus, amd.nodes, gpus.present)
 _OF_RUNTIME: tuple[Check, ...] = (gpus.mig, cdi.folder, cdi.spec, cdi.kinds, cdi.runtime, kubelet.sockets)
 _OF_OTHERS: tuple[Check, ...] = (
     kubelet.registry,
@@ -69,7 +70,7 @@ async def examine(settings: Settings, stat: Stat, socket: Path) -> Examination:
 
 
 async def _findings(place: Place, why: str) -> AsyncIterator[Finding]:
-    for finding in _all(_OF_DRIVER, place):
+    for finding in _all(_OF_CUDA if place.settings.vendor.cuda else _OF_AMD, place):
         yield finding
     wrongs = await _wrongs(place.settings, place.inventory)
     for finding in (*gpus.health(place, wrongs), *gpus.fabric(place, wrongs), *_all(_OF_RUNTIME, place)):
@@ -108,7 +109,7 @@ async def _inventory(settings: Settings) -> Inventory:
         async with asyncio.timeout(DRIVER_SECONDS):
             return await inventory_once(settings)
     except TimeoutError:
-        return Inventory(generation=1, problem=_HANGS.format(DRIVER_SECONDS))
+        return Inventory(generation=1, vendor=settings.vendor, problem=_HANGS.format(DRIVER_SECONDS))
 
 
 _HANGS = "the driver has not answered for {:.0f} s: it hangs"
@@ -120,7 +121,7 @@ async def _wrongs(settings: Settings, inventory: Inventory) -> gpus.Wrongs:
     if not inventory.gpus:
         return {}
     with suppress(TimeoutError):
-        async with asyncio.timeout(DRIVER_SECONDS), NvmlProvider(settings.paths.sysfs_root) as provider:
+        async with asyncio.timeout(DRIVER_SECONDS), provider_of(settings) as provider:
             await provider.discovery.scan()
             for gpu in inventory.gpus:
                 try:

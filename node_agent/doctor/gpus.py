@@ -34,7 +34,7 @@ def present(place: Place) -> Iterator[Finding]:
         yield ok("gpus.present", f"{len(found.gpus)} GPUs: {', '.join(sorted({gpu.product for gpu in found.gpus}))}")
     if not found.missing and not found.gpus:
         yield warning(
-            "gpus.present", "the driver lists no GPU", fix="see driver.bound: is a GPU there, and bound to nvidia?"
+            "gpus.present", "the driver lists no GPU", fix="see driver.bound: is a GPU there, and bound to its driver?"
         )
 
 

@@ -9,8 +9,8 @@ from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.doctor import neighbours
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, warning
 from node_agent.doctor.place import Place, answers
-from node_agent.dra.names import DRIVER
 from node_agent.kube.resources import Object
+from node_agent.model.vendor import Vendor
 
 FEATURES = Path("etc/kubernetes/node-feature-discovery/features.d/gfd")
 # The names of the sockets of NVIDIA's device plugin: of whole GPUs, and of MIG devices under the mixed strategy.
@@ -37,7 +37,11 @@ _STOP_PLUGIN = "remove nvidia-device-plugin from this node (GPU Operator: device
 def dra_driver(place: Place) -> Iterator[Finding]:
     """Another DRA driver of a name that the agent has: each would undo the other's slices."""
     folder = place.kubelet / "plugins_registry"
-    drivers = {DRIVER: _STOP_DRIVER, **({DOMAINS: _STOP_DOMAINS} if place.settings.compute_domains else {})}
+    vendor = place.settings.vendor
+    drivers = {
+        vendor.driver: _stop_driver(vendor),
+        **({DOMAINS: _STOP_DOMAINS} if place.settings.compute_domains else {}),
+    }
     live = [
         failed("owners.dra-driver", f"another driver announces itself as {driver}", path, fix=fix)
         for driver, fix in drivers.items()
@@ -48,7 +52,10 @@ def dra_driver(place: Place) -> Iterator[Finding]:
 
 
 _STOP_DOMAINS = "keep NVIDIA's compute-domain plugin off this node, or set agent.frontDoors.computeDomains to false"
-_STOP_DRIVER = "remove NVIDIA's DRA driver from this node, or set agent.frontDoors.dra to false"
+
+
+def _stop_driver(vendor: Vendor) -> str:
+    return f"remove {vendor.name}'s DRA driver from this node, or set agent.frontDoors.dra to false"
 
 
 def _entries(folder: Path) -> Iterator[Path]:
@@ -66,8 +73,8 @@ def feature_discovery(place: Place) -> Iterator[Finding]:
         yield ok("owners.labels", "no labels of GPU Feature Discovery in a file", path)
 
 
-def slices(found: list[Object]) -> Iterator[Finding]:
-    """Slices of the driver for this node that somebody else has written."""
+def slices(found: list[Object], vendor: Vendor) -> Iterator[Finding]:
+    """Slices of the vendor's driver for this node that somebody else has written."""
     others = sorted(
         {
             f"{item['metadata']['name']} by {entry.get('manager')}"
@@ -76,10 +83,9 @@ def slices(found: list[Object]) -> Iterator[Finding]:
             if entry.get("manager") != MANAGER
         }
     )
-    lines = [
-        failed("owners.slices", f"somebody else writes slices of {DRIVER}: {one}", fix=_STOP_DRIVER) for one in others
-    ]
-    yield from or_ok(lines, "owners.slices", f"{len(found)} slices of {DRIVER} for this node, all of them the agent's")
+    driver, fix = vendor.driver, _stop_driver(vendor)
+    lines = [failed("owners.slices", f"somebody else writes slices of {driver}: {one}", fix=fix) for one in others]
+    yield from or_ok(lines, "owners.slices", f"{len(found)} slices of {driver} for this node, all of them the agent's")
 
 
 def node_labels(node: Object, place: Place) -> Iterator[Finding]:

@@ -4,10 +4,11 @@ A partition is published where it lies, or, of a GPU that claims cut, at every p
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from node_agent.dra.attributes import (
+    STANDARD,
     gpu_capacity,
     group_attributes,
     group_capacity,
@@ -19,6 +20,7 @@ from node_agent.dra.values import Value
 from node_agent.model.device import DeviceKind, PublishedDevice
 from node_agent.model.gpu import DeviceName, Gpu, device_name
 from node_agent.model.partition import Instance, Part
+from node_agent.model.vendor import Vendor
 from node_agent.partition.counters import devices_of, draws_of
 from node_agent.partition.layout import Rules
 from node_agent.partition.names import is_named, partition_name
@@ -85,6 +87,25 @@ def live_partitions(gpu: Gpu, attributes: Attributes, instances: Sequence[Instan
             "capacity": partition_capacity(one, part.placement),
         }
         yield _partition(name, gpu, part, content)
+
+
+def as_called_by(vendor: Vendor, device: LaidOutDevice) -> LaidOutDevice:
+    """The device in the vendor's own names of attributes and capacities."""
+    content = dict(device.content)
+    attributes = dict(content["attributes"])
+    if device.published.kind is DeviceKind.GPU:
+        attributes["type"] = {"string": vendor.gpu_type}
+    if vendor.own_numa_node and (node := attributes.get(f"{STANDARD}/numaNode")):
+        attributes["numaNode"] = node
+    content["attributes"] = _renamed(attributes, vendor)
+    if "capacity" in content:
+        content["capacity"] = _renamed(content["capacity"], vendor)
+    return replace(device, content=content)
+
+
+def _renamed(values: Mapping[str, Any], vendor: Vendor) -> dict[str, Any]:
+    names = {name: vendor.attributes.get(name, name) for name in values}
+    return {names[name]: value for name, value in values.items() if names[name]}
 
 
 def _partition(name: DeviceName, gpu: Gpu, part: Part, content: Content) -> LaidOutDevice:

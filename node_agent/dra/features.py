@@ -33,6 +33,9 @@ _FIELDS = {
     "requestPolicy": Feature.SHARING,
 }
 
+# What is not safe without counters: it draws on GPUs that others may have as well.
+_DRAWING = (DeviceKind.GROUP, DeviceKind.MIG)
+
 
 def alike(one: Any, other: Any) -> bool:
     """Whether two values are equal but for what says nothing, since servers leave that out."""
@@ -95,7 +98,7 @@ def _safe(content: Content, features: frozenset[Feature]) -> Iterator[Content]:
     for device in content["devices"]:
         withdrawn = any(taint["effect"] != Effect.NONE for taint in device.get("taints", ()))
         # A whole GPU is safe by itself once everything else that draws on it is gone.
-        counted = "consumesCounters" in device and device["attributes"]["type"] != {"string": DeviceKind.GPU}
+        counted = "consumesCounters" in device and device["attributes"]["type"]["string"] in _DRAWING
         if not (withdrawn and Feature.TAINTS in features) and not (counted and Feature.COUNTERS in features):
             yield device
 

@@ -8,7 +8,6 @@ from node_agent.allocation.grants import Grant, Hold, Notes
 from node_agent.cdi.edits import ContainerEdits, Mount
 from node_agent.cdi.files import READ_ONLY
 from node_agent.dra.metadata import Attributes, RequestMetadata, metadata_of
-from node_agent.dra.names import DRIVER
 from node_agent.errors import AllocationError
 from node_agent.kit.files import write_atomic
 from node_agent.kit.lane import Lane
@@ -18,11 +17,14 @@ FOLDER = "dra-device-metadata"
 
 
 class MetadataStep:
-    """Writes the files below ``folder``, the driver's own on the host; ``attributes`` are those published by now."""
+    """Writes the files below ``folder``, that of ``driver`` on the host; ``attributes`` are those published by now."""
 
     name = "device-metadata"
 
-    def __init__(self, *, folder: Path, attributes: Callable[[], Mapping[str, Attributes]], lane: Lane) -> None:
+    def __init__(
+        self, *, driver: str, folder: Path, attributes: Callable[[], Mapping[str, Attributes]], lane: Lane
+    ) -> None:
+        self._driver = driver
         self._folder = folder
         self._attributes = attributes
         self._lane = lane
@@ -32,7 +34,7 @@ class MetadataStep:
 
     async def do(self, claim: Claim, grant: Grant) -> Notes:
         """Write a file for each request; the notes say where they are, for mounts and for the undo."""
-        files = metadata_of(claim, DRIVER, self._attributes())
+        files = metadata_of(claim, self._driver, self._attributes())
         await self._lane.run("write device metadata", lambda: self._write(files))
         return {file.request: [str(self._folder / file.host_path), str(file.container_path)] for file in files}
 

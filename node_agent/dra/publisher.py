@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 from node_agent.dra.features import Feature, lacking, not_kept, without
-from node_agent.dra.names import DRIVER
 from node_agent.dra.slices import Pool
 from node_agent.dra.store import SliceStore
 from node_agent.dra.writes import (
@@ -69,7 +68,7 @@ class PublisherState:
 class SlicePublisher:
     """A service: publishes what ``pool`` holds of ``driver`` for ``node``, from the moment on when it is not None."""
 
-    def __init__(self, *, client: KubeClient, node: str, pool: Latest[Pool | None], driver: str = DRIVER) -> None:
+    def __init__(self, *, client: KubeClient, node: str, pool: Latest[Pool | None], driver: str) -> None:
         self._client = client
         self._node = node
         self._driver = driver

@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from node_agent.dra.attributes import gpu_attributes, nvlink_facts
-from node_agent.dra.devices import Content, LaidOutDevice, group, live_partitions, pieces, whole_gpu
+from node_agent.dra.devices import Content, LaidOutDevice, as_called_by, group, live_partitions, pieces, whole_gpu
 from node_agent.dra.taints import Taint
 from node_agent.model.device import PublishedDevice
 from node_agent.model.gpu import DeviceName, Gpu, GpuUuid, PartitionMode
@@ -121,6 +121,13 @@ def at_rest(inventory: Inventory, settings: PoolSettings) -> Inventory:
 
 def laid_out(inventory: Inventory, settings: PoolSettings) -> Layout:
     """The devices of a node; takes some milliseconds on a large one."""
+    layout, vendor = _laid_out(inventory, settings), inventory.vendor
+    if not vendor.attributes:
+        return layout
+    return replace(layout, devices=tuple(as_called_by(vendor, device) for device in layout.devices))
+
+
+def _laid_out(inventory: Inventory, settings: PoolSettings) -> Layout:
     forms, nvlink = _forms(inventory, settings), nvlink_facts(inventory)
     told = {gpu.uuid: gpu_attributes(gpu, inventory.driver, nvlink) for gpu in inventory.gpus}
     part = replace(inventory, gpus=forms.whole, links=inventory.links.among(gpu.uuid for gpu in forms.whole))

@@ -8,7 +8,6 @@ from typing import Any
 from node_agent.allocation.grants import Door, Grant, State
 from node_agent.dra.claim_source import NodeClaims
 from node_agent.dra.claims import claim_of
-from node_agent.dra.names import DRIVER
 from node_agent.dra.status import apply_patch, device_statuses
 from node_agent.errors import ClaimUnreadable, Forbidden, KubeError, NotFound
 from node_agent.kit.backoff import spread
@@ -34,6 +33,7 @@ class StatusWriter:
     def __init__(
         self,
         *,
+        driver: str,
         client: KubeClient,
         claims: NodeClaims,
         grants: Latest[Mapping[str, Grant]],
@@ -41,6 +41,7 @@ class StatusWriter:
         health: Latest[HealthReport],
         published: Callable[[], Mapping[str, PublishedDevice]],
     ) -> None:
+        self._driver = driver
         self._client = client
         self._claims = claims
         self._grants = grants
@@ -76,10 +77,10 @@ class StatusWriter:
         claim = claim_of(item)
         seen, written = self._written.get(claim.uid, (None, []))
         # What an agent before us has written need not be written again.
-        written = written if seen is item else _entries(item)
+        written = written if seen is item else self._entries(item)
         entries = device_statuses(
             claim,
-            DRIVER,
+            self._driver,
             published=self._published(),
             inventory=self._inventory.value,
             health=self._health.value,
@@ -97,14 +98,13 @@ class StatusWriter:
             )
         self._written[claim.uid] = item, entries
 
+    def _entries(self, item: Object) -> Entries:
+        """What the claim's status says of our devices."""
+        return [one for one in item.get("status", {}).get("devices") or () if one.get("driver") == self._driver]
+
 
 def _is_prepared(grant: Grant) -> bool:
     return grant.holder.door is Door.CLAIM and grant.state is State.PREPARED
-
-
-def _entries(item: Object) -> Entries:
-    """What the claim's status says of our devices."""
-    return [one for one in item.get("status", {}).get("devices") or () if one.get("driver") == DRIVER]
 
 
 def _without_times(entries: Entries) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from node_agent.dra.names import DRIVER
 from node_agent.dra.writes import Objects
 from node_agent.kube.client import KubeClient
 from node_agent.kube.mirror import Mirror
@@ -15,7 +14,7 @@ _OLD_VERSION, _WRAPPED = "v1beta1", "basic"
 class SliceStore:
     """All slices of ``driver`` on ``node``; every method raises KubeError."""
 
-    def __init__(self, client: KubeClient, node: str, version: str, driver: str = DRIVER) -> None:
+    def __init__(self, client: KubeClient, node: str, version: str, driver: str) -> None:
         self._client = client
         self._node = node
         self._resource = RESOURCE_SLICES.at(version)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from node_agent.dra.device_health import health_of
-from node_agent.dra.names import DRIVER
 from node_agent.model.device import PublishedDevice
 from node_agent.model.health import HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory
@@ -55,17 +54,20 @@ def taints_of(
 
     ``withheld`` are places that must not be given out although they are sound.
     """
+    driver = inventory.vendor.driver
     found = [
-        _taint(cause.reason, _EFFECTS[cause.severity], cause.code)
+        _taint(driver, cause.reason, _EFFECTS[cause.severity], cause.code)
         for cause in health_of(device, health, inventory).causes
         if cause.severity in _EFFECTS
     ]
     if any(missing.uuid in device.gpus for missing in inventory.missing):
-        found.append(_taint(Reason.LOST if inventory.problem is None else Reason.QUERY_FAILED, Effect.NO_SCHEDULE))
+        away = Reason.LOST if inventory.problem is None else Reason.QUERY_FAILED
+        found.append(_taint(driver, away, Effect.NO_SCHEDULE))
     if any(place.overlaps(other) for place in device.places for other in withheld):
-        found.append(_taint(HELD, Effect.NO_SCHEDULE))
+        found.append(_taint(driver, HELD, Effect.NO_SCHEDULE))
     # That nobody has looked yet is worth a word only where nothing else keeps claims away.
-    known = [taint for taint in found if taint != _NOT_PROBED]
+    not_probed = _taint(driver, Reason.NOT_PROBED, Effect.NO_SCHEDULE)
+    known = [taint for taint in found if taint != not_probed]
     return together(known if any(taint.effect is not Effect.NONE for taint in known) else found)
 
 
@@ -79,8 +81,5 @@ def together(taints: Iterable[Taint]) -> tuple[Taint, ...]:
     return tuple(worst.values())[:MOST_TAINTS]
 
 
-def _taint(reason: str, effect: Effect, code: int | None = None) -> Taint:
-    return Taint(key=f"{DRIVER}/{reason}", effect=effect, value="" if code is None else str(code))
-
-
-_NOT_PROBED = _taint(Reason.NOT_PROBED, Effect.NO_SCHEDULE)
+def _taint(driver: str, reason: str, effect: Effect, code: int | None = None) -> Taint:
+    return Taint(key=f"{driver}/{reason}", effect=effect, value="" if code is None else str(code))

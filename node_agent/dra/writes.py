@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from node_agent.dra.features import alike
-from node_agent.dra.names import DRIVER
 from node_agent.dra.slices import SliceSpec
 from node_agent.kube.resources import Object
 
@@ -45,7 +44,7 @@ class Writes:
         return bool(self.obsolete or self.changed)
 
 
-def object_name(node: str, name: str, driver: str = DRIVER) -> str:
+def object_name(node: str, name: str, driver: str) -> str:
     """The same for the same node and slice; in the order of the slices' own names, which the scheduler follows."""
     head, tail = node, f"-{driver}-{name}"
     # A node's name may be as long as any name.
@@ -55,7 +54,7 @@ def object_name(node: str, name: str, driver: str = DRIVER) -> str:
     return head + tail
 
 
-def wanted_objects(slices: Iterable[SliceSpec], node: str, node_uid: str, driver: str = DRIVER) -> Objects:
+def wanted_objects(slices: Iterable[SliceSpec], node: str, node_uid: str, driver: str) -> Objects:
     """The objects, as far as they do not depend on what is stored. They end with the node, which owns them."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid, "controller": True}
     return {

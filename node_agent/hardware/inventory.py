@@ -23,6 +23,7 @@ from node_agent.kit.tasks import running
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory, MissingGpu
 from node_agent.model.links import LinkGraph
+from node_agent.model.vendor import NVIDIA, Vendor
 
 log = Log(__name__)
 
@@ -50,8 +51,9 @@ class InventoryKeeper:
         period: float = 30.0,
         stall_seconds: float = 5.0,
         validations: Validations | None = None,
+        vendor: Vendor = NVIDIA,
     ) -> None:
-        self.inventory = Latest(Inventory())
+        self.inventory = Latest(Inventory(vendor=vendor))
         self._provider = provider
         self._sysfs = sysfs
         self._file = names
@@ -183,6 +185,7 @@ def joined(previous: Inventory, scan: Scan, links: LinkGraph, names: Names, sysf
     """The inventory after a look, with the GPUs of before that are gone among the missing."""
     gpus = [_gpu(facts, names, sysfs) for facts in scan.gpus]
     return Inventory(
+        vendor=previous.vendor,
         driver=scan.driver,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.pci)),
         links=links,
@@ -195,7 +198,10 @@ def unreachable(previous: Inventory, error: DriverUnavailable) -> Inventory:
     problem = str(error)
     gone = [MissingGpu(index=index, uuid=uuid, reason=problem) for uuid, index in _known(previous).items()]
     return Inventory(
-        missing=tuple(sorted(gone, key=_order)), problem=problem, without_library=isinstance(error, LibraryUnusable)
+        vendor=previous.vendor,
+        missing=tuple(sorted(gone, key=_order)),
+        problem=problem,
+        without_library=isinstance(error, LibraryUnusable),
     )
 
 

@@ -12,7 +12,9 @@ from node_agent.model.partition import Instance, PartitionProfile, PartitionUuid
 
 
 class NullProvider:
-    """All six Protocols in one, since none has anything to keep apart."""
+    """All six Protocols in one, since none has anything to keep apart; ``why`` tells of a GPU that is asked for."""
+
+    why = "this node has no GPU {}"
 
     @property
     def discovery(self) -> "NullProvider":
@@ -31,7 +33,7 @@ class NullProvider:
         return LinkGraph()
 
     async def subscribe(self, gpus: Collection[GpuUuid]) -> Mapping[GpuUuid, Exception]:
-        return {gpu: NotSupported(f"this node has no GPU {gpu}") for gpu in gpus}
+        return {gpu: NotSupported(self.why.format(gpu)) for gpu in gpus}
 
     async def next(self) -> HardwareEvent:
         await asyncio.Event().wait()
@@ -41,25 +43,25 @@ class NullProvider:
         return None
 
     async def profiles(self, gpu: GpuUuid) -> tuple[PartitionProfile, ...]:
-        raise NotSupported(f"this node has no GPU {gpu}")
+        raise NotSupported(self.why.format(gpu))
 
     async def instances(self, gpu: GpuUuid) -> tuple[Instance, ...]:
         return ()
 
     async def set_mode(self, gpu: GpuUuid, enabled: bool) -> PartitionMode:
-        raise NotSupported(f"this node has no GPU {gpu}")
+        raise NotSupported(self.why.format(gpu))
 
     async def create(self, gpu: GpuUuid, piece: Piece) -> Instance:
-        raise NotSupported(f"this node has no GPU {gpu}")
+        raise NotSupported(self.why.format(gpu))
 
     async def destroy(self, gpu: GpuUuid, piece: Piece) -> None:
-        raise NotSupported(f"this node has no GPU {gpu}")
+        raise NotSupported(self.why.format(gpu))
 
     async def read(self, gpu: GpuUuid, *, figures: bool = False) -> GpuReadings:
-        raise DeviceLost(f"this node has no GPU {gpu}")
+        raise DeviceLost(self.why.format(gpu))
 
     async def compute_mode(self, device: GpuUuid | PartitionUuid) -> ComputeMode:
-        raise DeviceLost(f"this node has no GPU {device}")
+        raise DeviceLost(self.why.format(device))
 
     async def set_compute_mode(self, device: GpuUuid | PartitionUuid, mode: ComputeMode) -> None:
-        raise DeviceLost(f"this node has no GPU {device}")
+        raise DeviceLost(self.why.format(device))

@@ -7,6 +7,7 @@ from functools import cached_property
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.links import LinkGraph
 from node_agent.model.partition import DeviceUuid, Instance, Partition, PartitionProfile, PartitionUuid, Place
+from node_agent.model.vendor import NVIDIA, Vendor
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,6 +39,7 @@ class Inventory:
     """
 
     generation: int = 0
+    vendor: Vendor = NVIDIA
     driver: DriverInfo = field(default_factory=DriverInfo)
     gpus: tuple[Gpu, ...] = ()
     links: LinkGraph = field(default_factory=LinkGraph)

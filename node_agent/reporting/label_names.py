@@ -71,6 +71,17 @@ MEANINGS: Mapping[str, str] = {
     "node-agent.gpu.nvidia.com/gpus-in-service": "GPUs of `gpu.count` that are given out: healthy and degraded ones",
     "node-agent.gpu.nvidia.com/nvlink.generation": "the NVLinks' generation, where GPUs are joined by them",
     "node-agent.gpu.nvidia.com/nvlink.island-size": "GPUs that NVLink joins, where all islands have one size",
+    "amd.com/gpu.<fact>": "of AMD's GPUs: present, count, product, memory, replicas, sharing-strategy, mode, machine",
+    "amd.com/gpu.product-name": "the model as AMD's node labeller writes it, words joined by `_`",
+    "amd.com/gpu.device-id": "the PCI device id, as `74a1`",
+    "amd.com/gpu.vram": "whole GiB of each GPU, as `192G`",
+    "amd.com/gpu.cu-count": "compute units of each GPU",
+    "amd.com/gpu.driver-version": "the version of the module amdgpu, where it has one",
+    "amd.com/gpu.<model>.count": "with several models, instead of the product: GPUs of each",
+    "amd.com/gpu.<model>.memory": "and MiB of each of them",
+    "node-agent.gpu.amd.com/health": "as `node-agent.gpu.nvidia.com/health`",
+    "node-agent.gpu.amd.com/gpus-in-service": "as `node-agent.gpu.nvidia.com/gpus-in-service`",
+    "node-agent.gpu.amd.com/xgmi.island-size": "GPUs that xGMI joins, where all islands have one size",
 }
 
 

@@ -12,9 +12,8 @@ from node_agent.kit.backoff import spread
 from node_agent.kit.logs import Log
 from node_agent.reporting.health import HealthDocument
 from node_agent.reporting.label_places import LabelPlace, Labels, Stored
-from node_agent.reporting.labels import PREFIX
 
-STAMP = f"{PREFIX}gfd.timestamp"
+STAMP = "nvidia.com/gfd.timestamp"
 # Labels that somebody has removed are back after at most so long, and those that another one has left are ours.
 LOOK_SECONDS = 300.0
 

@@ -1,5 +1,6 @@
-"""The labels that describe the node's GPUs, under the names of NVIDIA's GPU Feature Discovery. Pure.
+"""The labels that describe the node's GPUs, under the names of NVIDIA's GPU Feature Discovery, in the vendor's domain.
 
+Pure.
 A label says what holds for every GPU of the node that can tell; what nobody can tell has no label. So a node with GPUs
 of several models has no ``gpu.product``, but a ``gpu.<model>.count`` and ``gpu.<model>.memory`` for each of them.
 What GPU Feature Discovery has no name for is in a domain of our own. ``label_names`` says what each of them means,
@@ -18,10 +19,6 @@ from node_agent.reporting.health import HEALTH_WORDS
 from node_agent.reporting.label_values import LONGEST, SHARED, agreed, is_legal, label_value, looks_whole, text_of
 from node_agent.reporting.mig_labels import NO_MIG, MigOffer, mig_labels
 from node_agent.sharing.shares import Shared, Strategy
-
-PREFIX = "nvidia.com/"
-OWN_PREFIX = "node-agent.gpu.nvidia.com/"
-
 
 # A model in the middle of a key leaves room for what stands around it.
 _LONGEST_MODEL = LONGEST - len("gpu..memory")
@@ -73,20 +70,44 @@ def labels(
         "gpu.replicas": text_of(agreed(_replicas(gpu, shares, mig) for gpu in gpus)),
         "gpu.sharing-strategy": agreed(shares[gpu.uuid].strategy if gpu.uuid in shares else "none" for gpu in gpus),
         "gpu.mode": _MODES.get(agreed(machine.pci_classes) or 0),
+        **_products(gpus, SHARED if all(looks_whole(shares.get(gpu.uuid)) for gpu in gpus) else ""),
+        **(_cuda(inventory, shares, machine, mig) if inventory.vendor.cuda else _node_labeller(inventory)),
+    }
+    own = {**_nvlinks(inventory), **(_health(inventory, health) if health is not None else {})}
+    domains = (inventory.vendor.domain, found), (inventory.vendor.own_domain, own)
+    named = {f"{domain}/{key}": value for domain, values in domains for key, value in values.items()}
+    return {key: value for key, value in sorted(named.items()) if value and is_legal(value)}
+
+
+def _cuda(
+    inventory: Inventory, shares: Mapping[DeviceUuid, Shared], machine: Machine, mig: MigOffer
+) -> dict[str, str | None]:
+    """What is said only of GPUs with CUDA."""
+    return {
         "gpu.nvswitch.count": text_of(machine.nvswitches or None),
         "gpu.clique": inventory.clique,
-        "mig.capable": _word(any(gpu.partition_mode is not None for gpu in gpus)),
+        "mig.capable": _word(any(gpu.partition_mode is not None for gpu in inventory.gpus)),
         "mig.strategy": mig.strategy if mig.strategy != "none" else None,
         "mps.capable": _word(any(shared.strategy is Strategy.MPS for shared in shares.values())),
         **_virtual(machine),
         **_versions(inventory.driver),
-        **_capability(agreed(gpu.compute_capability for gpu in gpus)),
-        **_products(gpus, SHARED if all(looks_whole(shares.get(gpu.uuid)) for gpu in gpus) else ""),
+        **_capability(agreed(gpu.compute_capability for gpu in inventory.gpus)),
         **mig_labels(inventory.by_uuid, mig),
     }
-    own = {**_nvlinks(inventory), **(_health(inventory, health) if health is not None else {})}
-    named = [*((PREFIX + key, value) for key, value in found.items()), *((OWN_PREFIX + k, v) for k, v in own.items())]
-    return {key: value for key, value in sorted(named) if value and is_legal(value)}
+
+
+def _node_labeller(inventory: Inventory) -> dict[str, str | None]:
+    """What AMD's node labeller says, under its names: whole GiB, and words joined by ``_``."""
+    gpus = inventory.gpus
+    device, memory = agreed(gpu.device_id for gpu in gpus), agreed(gpu.memory for gpu in gpus)
+    product = agreed(gpu.product for gpu in gpus)
+    return {
+        "gpu.product-name": product and label_value("_".join(product.split())),
+        "gpu.device-id": None if device is None else f"{device:04x}",
+        "gpu.vram": None if memory is None else f"{round(memory / (1 << 30))}G",
+        "gpu.cu-count": text_of(agreed(gpu.multiprocessors for gpu in gpus)),
+        "gpu.driver-version": inventory.driver.version,
+    }
 
 
 def _replicas(gpu: Gpu, shares: Mapping[DeviceUuid, Shared], mig: MigOffer) -> int:
@@ -119,7 +140,7 @@ def _nvlinks(inventory: Inventory) -> dict[str, str | None]:
         "nvlink.generation": text_of(agreed(gpu.nvlink_generation for gpu in inventory.gpus))
         if max(sizes) > 1
         else None,
-        "nvlink.island-size": text_of(size) if size != 1 else None,
+        f"{inventory.vendor.link.lower()}.island-size": text_of(size) if size != 1 else None,
     }
 
 

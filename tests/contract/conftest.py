@@ -1,4 +1,4 @@
-"""The implementations of the hardware Protocols: NVML over every simulated node, none, and a real driver.
+"""The implementations of the hardware Protocols: NVML or files over every simulated node, none, and a real driver.
 
 The real one takes part where it is asked for: ``pytest -m gpu``.
 """
@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.hardware.amd.provider import AmdProvider
 from node_agent.hardware.null import NullProvider
 from node_agent.hardware.nvml import events
 from node_agent.hardware.nvml.provider import NvmlProvider
 from node_agent.hardware.provider import Provider, Scan
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile, profile_names
+from node_agent.hardware.simulated.amd import PROFILES as AMD_PROFILES
+from node_agent.hardware.simulated.amd import SimulatedAmdNode
 from node_agent.model.gpu import GpuUuid
 
 # Profiles are values: one reading of the YAML serves all tests.
 profile = cache(load_profile)
 
-IMPLEMENTATIONS = [*profile_names(), "null", pytest.param("real", marks=pytest.mark.gpu)]
+IMPLEMENTATIONS = [*profile_names(), *AMD_PROFILES, "null", pytest.param("real", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,10 @@ async def provider(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncItera
     """Each implementation in turn."""
     if request.param == "null":
         yield NullProvider()
+    elif request.param in AMD_PROFILES:
+        SimulatedAmdNode(AMD_PROFILES[request.param]).write_tree(tmp_path)
+        async with AmdProvider(sysfs=tmp_path / "sys") as amd:
+            yield amd
     elif request.param == "real":
         async with NvmlProvider() as real:
             yield real

@@ -19,10 +19,10 @@ import pynvml
 
 from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Books, Door, Grant, State
-from node_agent.allocation.specs import KIND
 from node_agent.cdi.names import transient_of
 from node_agent.hardware.simulated import SimulatedNode
 from node_agent.sharing.mps.records import Record, Records
+from tests.fakes.names import CLAIM_KIND as KIND
 
 WHOLE = range(8)
 

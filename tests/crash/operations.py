@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from node_agent.allocation.grants import Door
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.wire import dra_v1_pb2 as v1
 from tests.crash.invariants import read_books
 from tests.crash.site import Document, Site
+from tests.fakes.names import GPU_RESOURCE
 
 Act = Callable[[Site], Awaitable[None]]
 

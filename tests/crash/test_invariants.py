@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
-from node_agent.allocation.specs import KIND
 from node_agent.cdi.names import file_name
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.partition import Part, Placement
@@ -18,6 +17,7 @@ from node_agent.sharing.mps.plan import Limits
 from node_agent.sharing.mps.records import Record
 from tests.crash.invariants import Facts, GpuFacts, Unit, contradictions, disorder, read_daemons, torn
 from tests.fakes.builders import uuid
+from tests.fakes.names import CLAIM_KIND as KIND
 
 ONE, OTHER = uuid(0), uuid(1)
 

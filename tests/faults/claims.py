@@ -9,13 +9,13 @@ from typing import Any
 from grpc import aio
 
 from node_agent.agent.agent import Agent
-from node_agent.allocation.specs import KIND
 from node_agent.cdi.names import file_name
 from node_agent.config.settings import Settings
 from node_agent.kube.resources import NODES, RESOURCE_CLAIMS, RESOURCE_SLICES, Object
 from node_agent.wire import dra_v1_pb2 as v1
 from node_agent.wire import dra_v1_pb2_grpc as rpc
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import CLAIM_KIND as KIND
 from tests.faults.conftest import Place, until
 
 DRIVER, NODE = "gpu.nvidia.com", "node"

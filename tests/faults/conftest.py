@@ -22,10 +22,9 @@ from grpc import aio
 from node_agent.agent.agent import Agent
 from node_agent.agent.build import built
 from node_agent.cdi import publisher
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import file_name
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.hardware import inventory
 from node_agent.hardware.nvml import events, readings
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
@@ -39,6 +38,7 @@ from node_agent.kubelet.embedded import EmbeddedKubelet, ResourceView
 from node_agent.reporting.status import GpuStatus, Status
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from node_agent.wire import deviceplugin_v1beta1_pb2_grpc as rpc
+from tests.fakes.names import GPU_RESOURCE, KIND
 
 PATIENCE = 30.0
 """Seconds after which a test gives up; on a busy machine everything may take its time."""

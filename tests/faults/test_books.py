@@ -3,7 +3,7 @@
 Claims are tried on a real node; here is what the device plugin's side must know before any claim may be prepared.
 """
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place, until
 
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from node_agent.cdi.names import qualified
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from tests.fakes.names import GPU_RESOURCE, KIND
 from tests.faults.conftest import Place, Simulate, lines, until
 
 UVM = "dev/nvidia-uvm"
@@ -118,7 +118,7 @@ async def test_index_uuid_name_and_all_resolve_in_exactly_one_spec(h200: Place) 
 async def test_what_allocate_hands_out_resolves(h200: Place, strategy: str) -> None:
     async with h200.serving(h200.with_settings(device_id_strategy=strategy)):
         ids, response = await h200.kubelet.admit("trainer", GPU_RESOURCE, 8)
-        known = {qualified(name) for name in names(h200.spec())}
+        known = {qualified(name, KIND) for name in names(h200.spec())}
 
     given = [device.name for device in response.cdi_devices]
     assert len(given) == len(set(given)) == len(ids) == 8

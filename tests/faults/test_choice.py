@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.model.inventory import Inventory
 from node_agent.topology.preferred import DeviceId, Pool, PreferredRequest, preferred
 from node_agent.topology.score import scores
 from tests.fakes.builders import h200_node
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place, Simulate
 
 LIMIT_SECONDS = 0.1

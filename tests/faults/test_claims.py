@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from node_agent.agent import build
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.errors import KubeletError
 from node_agent.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.claims import Cluster
 from tests.faults.conftest import Simulate, lines, until
 

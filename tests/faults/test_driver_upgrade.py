@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place, until
 
 NEW = "570.124.06"

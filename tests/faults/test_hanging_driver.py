@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place
 
 PROBE, SCAN, WAIT = "nvmlDeviceGetTemperature", "nvmlDeviceGetBrand", "nvmlEventSetWait_v2"

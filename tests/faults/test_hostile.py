@@ -17,8 +17,8 @@ from grpc import aio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.claims import Cluster
 from tests.faults.conftest import Simulate, until
 

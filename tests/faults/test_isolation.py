@@ -5,7 +5,7 @@ that had a GPU was given it twice (B71).
 import pytest
 
 from node_agent.config.resolve import resolve
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place
 
 

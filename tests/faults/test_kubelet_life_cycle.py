@@ -14,9 +14,9 @@ from pathlib import Path
 from node_agent.allocation.custody import Custody
 from node_agent.allocation.grants import Door
 from node_agent.cli.run import serve, work
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.hardware.simulated.placeholders import stat
 from node_agent.kit.tasks import running
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import PATIENCE, Place, until
 
 WITHIN = 20.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from node_agent.agent.agent import Agent
 from node_agent.allocation.grants import Door
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.hardware.simulated import load_profile
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import PATIENCE, Place, until
 
 

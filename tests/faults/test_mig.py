@@ -11,11 +11,11 @@ import pytest
 
 from node_agent.agent.agent import Agent
 from node_agent.allocation.grants import Door
-from node_agent.cdi.names import KIND
 from node_agent.hardware.simulated.mig import Mig
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import ResourceView
 from node_agent.model.gpu import GpuUuid
+from tests.fakes.names import KIND
 from tests.faults.conftest import Place, Simulate, lines, until
 
 GPU = "nvidia.com/gpu"

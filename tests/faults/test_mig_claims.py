@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from node_agent.agent.agent import Agent
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.dra import mig_sweep
 from node_agent.model.partition import Instance
 from node_agent.wire import dra_v1_pb2 as v1
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.claims import Cluster
 from tests.faults.conftest import Simulate, until
 

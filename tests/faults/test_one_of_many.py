@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place, Simulate
 
 SEVEN = [0, 1, 2, 4, 5, 6, 7]

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.claims import Cluster
 from tests.faults.conftest import Simulate, until
 

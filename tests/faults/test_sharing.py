@@ -15,7 +15,6 @@ import pytest
 from node_agent.agent.agent import Agent
 from node_agent.cdi.names import qualified
 from node_agent.config.settings import Settings, Sharing, SharingRule
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.errors import KubeletError
 from node_agent.hardware.simulated.tree.smi import refuse, time_slice
 from node_agent.kit.tasks import running
@@ -23,6 +22,7 @@ from node_agent.kubelet.embedded import RECEIVE_LIMIT
 from node_agent.model.gpu import GpuUuid
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import GPU_RESOURCE, KIND
 from tests.faults.claims import Cluster
 from tests.faults.conftest import PATIENCE, Place, Simulate, until
 
@@ -151,7 +151,9 @@ async def test_three_shares_of_two_gpus_name_each_once_and_in_a_stable_order(l4:
     async with at_work(l4, settings, offers=8):
         for number in range(2):
             _, response = await l4.kubelet.admit(f"pod-{number}", GPU_RESOURCE, 3)
-            assert [device.name for device in response.cdi_devices] == [qualified(one) for one in sorted(l4.uuids)]
+            assert [device.name for device in response.cdi_devices] == [
+                qualified(one, KIND) for one in sorted(l4.uuids)
+            ]
             assert response.envs["NVIDIA_VISIBLE_DEVICES"] == ",".join(sorted(l4.uuids))
 
 

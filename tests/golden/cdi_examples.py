@@ -12,12 +12,12 @@ from node_agent.cdi.build import node_spec
 from node_agent.cdi.driver import find_driver_files
 from node_agent.cdi.edits import Spec
 from node_agent.cdi.hooks import HOOKS, find_hook_program
-from node_agent.cdi.names import KIND
 from node_agent.cdi.nodes import find_device_nodes
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
 from node_agent.model.inventory import Inventory
 from tests.fakes.builders import bridged_node, cut, gb200_tray, h200_node, partition, pcie_node
+from tests.fakes.names import KIND
 from tests.unit.cdi.installation import AARCH64, KERNEL, RED_HAT, Capabilities, Installation, Nodes
 
 FOLDER = Path(__file__).parents[2] / "cdi" / "examples"

@@ -15,6 +15,7 @@ from node_agent.dra.writes import Attempt, plan, wanted_objects
 from node_agent.kube.resources import RESOURCE_SLICES
 from node_agent.model.gpu import GpuUuid
 from tests.fakes.builders import taints_by_gpu
+from tests.fakes.names import DRIVER
 from tests.fakes.nodes import inventory_of
 
 FOLDER = Path(__file__).parent / "slices"
@@ -47,7 +48,7 @@ EXAMPLES: dict[str, Callable[[], Pool]] = {
 
 def written(example: str) -> str:
     """The slices of an example in the order in which they are created."""
-    wanted = wanted_objects(EXAMPLES[example]().slices, "node-1", NODE_UID)
+    wanted = wanted_objects(EXAMPLES[example]().slices, "node-1", NODE_UID, DRIVER)
     head = {"apiVersion": RESOURCE_SLICES.api_version, "kind": RESOURCE_SLICES.kind}
     created = plan(wanted, {}, Attempt(), {}, {}).changed
     return json.dumps([{**head, **item} for item in created], indent=1) + "\n"

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.cdi.names import KIND
 from node_agent.cdi.validate import validate_document
+from tests.fakes.names import KIND
 from tests.golden.cdi_examples import EXAMPLES, FOLDER, written
 
 

@@ -18,8 +18,9 @@ from typing import Any, Protocol, TypeVar
 import grpc
 import yaml
 
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import file_name
 from node_agent.wire import podresources_v1_pb2 as wire
+from tests.fakes.names import KIND
 from tests.node import installed
 from tests.node.installed import AgentPod
 from tests.node.rig.api import Object

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.errors import StateError
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import GPU_RESOURCE
 from tests.faults.claims import Cluster
 from tests.faults.conftest import Simulate, short_waits, simulate
 

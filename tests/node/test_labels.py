@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from node_agent.reporting.labels import OWN_PREFIX
+from tests.fakes.names import OWN_PREFIX
 from tests.golden.labels_examples import FOLDER
 from tests.node import agent as agents
 from tests.node import installed

@@ -14,6 +14,7 @@ from node_agent.dra.writes import Attempt, plan, same, times_of, wanted_objects,
 from node_agent.hardware.simulated import profile_names
 from node_agent.kube.resources import RESOURCE_SLICES
 from tests.fakes.builders import switched_node
+from tests.fakes.names import DRIVER
 from tests.fakes.nodes import inventory_of
 from tests.node.rig.api import ApiError, Object
 from tests.node.rig.node import RealNode
@@ -35,7 +36,7 @@ TAINTS = [
 
 def objects(slices: Iterable[SliceSpec], node: RealNode) -> list[Object]:
     """The slices as the agent creates them, by names of their own: those that it has left may still be there."""
-    wanted = wanted_objects(slices, node.name, node.read()["metadata"]["uid"])
+    wanted = wanted_objects(slices, node.name, node.read()["metadata"]["uid"], DRIVER)
     head = {"apiVersion": RESOURCE_SLICES.api_version, "kind": RESOURCE_SLICES.kind}
     found = [{**head, **item} for item in plan(wanted, {}, Attempt(), {}, {}).changed]
     return [{**item, "metadata": {**item["metadata"], "name": f"tried-{item['metadata']['name']}"}} for item in found]

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.agent.build import built, driver_roots, inventory_once
+from node_agent.agent.build import built, inventory_once
+from node_agent.agent.hardware import driver_roots
 from node_agent.config.settings import Paths, Rename, Settings
 from node_agent.errors import ConfigError
 from node_agent.kit.http_client import get

@@ -8,8 +8,8 @@ from node_agent.agent.label_place import remove_labels
 from node_agent.config.settings import Settings
 from node_agent.errors import KubeAccessError
 from node_agent.kube.resources import NODE_FEATURES, NODES
-from node_agent.reporting.labels import OWN_PREFIX
 from tests.fakes.api_server import ApiServer
+from tests.fakes.names import OWN_PREFIX
 from tests.golden.labels_examples import FOLDER
 from tests.unit.agent.conftest import Place
 from tests.unit.agent.test_node_reports import settings_for, until

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 from node_agent.agent.layouts import LayoutNews, in_words, mig_manager
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
-from node_agent.dra.names import DRIVER
 from node_agent.kit.latest import Latest
 from node_agent.kube.resources import EVENTS, NODES
 from node_agent.kubelet.podresources import PodDevice
@@ -15,6 +14,7 @@ from node_agent.model.gpu import device_name
 from node_agent.reporting.holders import Holders
 from tests.fakes.api_server import ApiServer
 from tests.fakes.builders import uuid
+from tests.fakes.names import DRIVER
 from tests.unit.agent.conftest import Place
 from tests.unit.agent.test_node_reports import settings_for, until
 

@@ -24,6 +24,7 @@ from node_agent.model.device import DeviceKind, PublishedDevice
 from node_agent.model.gpu import device_name
 from node_agent.model.partition import Place
 from tests.fakes.builders import uuid
+from tests.fakes.names import CLAIM_KIND
 
 DRIVER = "gpu.nvidia.com"
 POOL = "node-a"
@@ -189,7 +190,9 @@ async def node(
     latest = Latest[NodeEdits | None](edits)
     async with opened(folder, boot_id=boot_id, told=told) as ledger:
         with Lane("files") as lane:
-            specs = ClaimSpecs(writer=SpecWriter(folder / "cdi"), lane=lane, edits=latest, partition=partition)
+            specs = ClaimSpecs(
+                kind=CLAIM_KIND, writer=SpecWriter(folder / "cdi"), lane=lane, edits=latest, partition=partition
+            )
             preparer = Preparer(driver=DRIVER, ledger=ledger, specs=specs, steps=Steps(ledger, steps), limit=limit)
             async with preparer:
                 upkeep = Upkeep(ledger=ledger, specs=specs, preparer=preparer, lag=lag)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from node_agent.allocation.grants import Hold
-from node_agent.allocation.specs import KIND, ClaimSpecs, cdi_ids, device_name
+from node_agent.allocation.specs import ClaimSpecs, device_name
 from node_agent.cdi.edits import ContainerEdits, DeviceNode, NodeEdits
 from node_agent.cdi.names import parse_qualified
 from node_agent.cdi.validate import validate_document
@@ -20,6 +20,7 @@ from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.model.claim import ClaimUid
 from tests.fakes.builders import uuid
+from tests.fakes.names import CLAIM_KIND as KIND
 from tests.unit.allocation.support import EDITS, no_partition
 
 UID = ClaimUid("6f4a3b52-0f0e-4c67-9d5a-0d4f1c2b3a49")
@@ -48,7 +49,9 @@ async def setting(tmp_path: Path) -> AsyncIterator[Setting]:
     with Lane("files") as lane:
         edits = Latest[NodeEdits | None](EDITS)
         yield Setting(
-            ClaimSpecs(writer=SpecWriter(tmp_path), lane=lane, edits=edits, partition=no_partition), edits, tmp_path
+            ClaimSpecs(kind=KIND, writer=SpecWriter(tmp_path), lane=lane, edits=edits, partition=no_partition),
+            edits,
+            tmp_path,
         )
 
 
@@ -73,7 +76,7 @@ async def test_each_device_of_a_claim_brings_its_own_gpus_and_the_spec_what_all_
 async def test_the_ids_that_a_container_is_given_resolve_to_the_devices_of_the_spec(setting: Setting) -> None:
     holds = {hold("gpu-3", 3): (), hold("gpu-4", 4, share_id=SHARE): (), hold("gpu-4", 4, share_id=f"{SHARE}0"): ()}
     await setting.specs.write(UID, holds)
-    ids = [parse_qualified(name) for each in holds for name in cdi_ids(UID, each)]
+    ids = [parse_qualified(name) for each in holds for name in setting.specs.cdi_ids(UID, each)]
     assert {name.kind for name in ids} == {KIND}
     assert [name.device for name in ids] == list(nodes_of(setting.read()))
     assert len(set(ids)) == 3

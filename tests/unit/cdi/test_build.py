@@ -11,7 +11,6 @@ from node_agent.cdi.files import READ_ONLY
 from node_agent.cdi.hooks import CREATE_SYMLINKS, HOOKS, UPDATE_LDCACHE, HookProgram
 from node_agent.cdi.left_out import LeftOut
 from node_agent.cdi.libraries import Library
-from node_agent.cdi.names import KIND
 from node_agent.cdi.nodes import DeviceNodes, find_device_nodes
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.validate import validate
@@ -19,6 +18,7 @@ from node_agent.model.gpu import device_name
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import Partition, PartitionUuid
 from tests.fakes.builders import cut, gpu, h200_node, inventory, partition, without
+from tests.fakes.names import KIND
 from tests.unit.cdi.installation import DEBIAN, VERSION, Capabilities, Nodes
 
 NODE = h200_node()

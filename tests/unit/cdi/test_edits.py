@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from node_agent.cdi.edits import ContainerEdits, Device, DeviceNode, Hook, Mount, Spec, document, encode, merge
-from node_agent.cdi.names import KIND
+from tests.fakes.names import KIND
 
 NODE = DeviceNode(path="/dev/nvidia0", type="c", major=195, minor=0, file_mode=0o666, permissions="rwm")
 MOUNT = Mount(host_path="/host/nvidia-smi", container_path="/usr/bin/nvidia-smi", options=("ro",))

@@ -4,9 +4,6 @@ from hypothesis import strategies as st
 
 from node_agent.cdi.names import (
     ALL,
-    CLASS_GPU,
-    KIND,
-    VENDOR,
     QualifiedName,
     check_device,
     check_kind,
@@ -15,17 +12,18 @@ from node_agent.cdi.names import (
     qualified,
     transient_of,
 )
+from tests.fakes.names import KIND
 
 UUID = "GPU-9f0d7a3c-1b2e-4c5d-8e9f-0a1b2c3d4e5f"
 
 
 def test_the_agents_kind_is_not_the_container_toolkits() -> None:
-    assert KIND == f"{VENDOR}/{CLASS_GPU}" == "node-agent.gpu.nvidia.com/gpu"
+    assert KIND == "node-agent.gpu.nvidia.com/gpu"
 
 
 @pytest.mark.parametrize("device", [UUID, "0", "7", "gpu-3", ALL, "0:1", f"{UUID}::3", "a", "a.b_c-d"])
 def test_a_qualified_name_comes_apart_as_it_was_put_together(device: str) -> None:
-    assert parse_qualified(qualified(device)) == QualifiedName(kind=KIND, device=device)
+    assert parse_qualified(qualified(device, KIND)) == QualifiedName(kind=KIND, device=device)
 
 
 def test_a_device_of_another_kind_is_qualified_by_that_kind() -> None:
@@ -65,7 +63,7 @@ def test_what_is_not_qualified_is_not_parsed(name: str) -> None:
 
 @given(st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?", fullmatch=True))
 def test_every_allowed_device_name_survives_the_round_trip(device: str) -> None:
-    assert parse_qualified(qualified(device)).device == device
+    assert parse_qualified(qualified(device, KIND)).device == device
 
 
 def test_a_node_has_one_file_for_its_kind() -> None:

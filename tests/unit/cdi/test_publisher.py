@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from node_agent.cdi import publisher
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.host import NvidiaHost
+from node_agent.cdi.names import file_name
 from node_agent.cdi.publisher import Published, SpecPublisher
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter
@@ -22,6 +23,7 @@ from node_agent.kit.tasks import running
 from node_agent.model.inventory import DriverInfo, Inventory
 from node_agent.model.partition import Partition
 from tests.fakes.builders import cut, partition
+from tests.fakes.names import KIND
 from tests.unit.deviceplugin.conftest import node
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can be made by root only")
@@ -38,9 +40,11 @@ class Place:
         self.inventory: Latest[Inventory] = Latest(Inventory())
         self.publisher = SpecPublisher(
             inventory=self.inventory,
-            roots=DriverRoots(driver=self.tree, dev=self.tree, sysfs=self.tree / "sys", proc=self.tree / "proc"),
+            host=NvidiaHost(
+                roots=DriverRoots(driver=self.tree, dev=self.tree, sysfs=self.tree / "sys", proc=self.tree / "proc"),
+                find_hook=lambda: None,
+            ),
             writer=SpecWriter(self.folder),
-            find_hook=lambda: None,
             lane=lane,
         )
 

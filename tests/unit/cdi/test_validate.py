@@ -8,10 +8,10 @@ import jsonschema
 import pytest
 
 from node_agent.cdi.edits import ContainerEdits, Device, DeviceNode, Spec
-from node_agent.cdi.names import KIND
 from node_agent.cdi.validate import validate, validate_document
 from node_agent.cdi.versions import VERSIONS
 from node_agent.errors import InvalidSpec
+from tests.fakes.names import KIND
 from tests.unit.cdi.documents import BAD, GOOD, spec
 
 ROOT = Path(__file__).parents[3]

@@ -7,9 +7,9 @@ from stat import S_IMODE
 import pytest
 
 from node_agent.cdi.edits import ContainerEdits, Device, DeviceNode, Spec, encode
-from node_agent.cdi.names import KIND
 from node_agent.cdi.writer import SpecWriter
 from node_agent.errors import CdiError, InvalidSpec
+from tests.fakes.names import KIND
 
 FILE = "node-agent.gpu.nvidia.com-gpu.json"
 CLAIM = "node-agent.gpu.nvidia.com/claim"
@@ -106,13 +106,13 @@ def test_a_write_that_fails_leaves_the_last_spec(tmp_path: Path, monkeypatch: py
 def test_a_removed_spec_is_gone(tmp_path: Path) -> None:
     writer = SpecWriter(tmp_path)
     writer.write(spec())
-    assert writer.remove()
+    assert writer.remove(KIND)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_removing_what_is_not_there_changes_nothing(tmp_path: Path) -> None:
-    assert not SpecWriter(tmp_path).remove()
-    assert not SpecWriter(tmp_path / "no-folder").remove()
+    assert not SpecWriter(tmp_path).remove(KIND)
+    assert not SpecWriter(tmp_path / "no-folder").remove(KIND)
 
 
 def test_the_specs_of_claims_come_and_go_beside_the_nodes(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_other_programs_specs_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "nvidia.yaml").write_text("cdiVersion: 0.5.0\n")
     writer = SpecWriter(tmp_path)
     writer.write(spec())
-    writer.remove()
+    writer.remove(KIND)
     assert [path.name for path in tmp_path.iterdir()] == ["nvidia.yaml"]
 
 

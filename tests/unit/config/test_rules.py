@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node_agent.config.file import File
-from node_agent.config.rules import broken_rules, resource_name
+from node_agent.config.rules import broken_rules
 from node_agent.config.sources import nested
+from node_agent.model.vendor import NVIDIA
 
 
 def broken(**values: object) -> list[str]:
@@ -190,7 +191,7 @@ def test_a_bad_name_of_shares_is_named_with_the_number_of_the_rule() -> None:
 
 @given(st.text(max_size=30))
 def test_a_full_name_has_the_prefix_once_and_stays_as_it_is(name: str) -> None:
-    full = resource_name(name)
+    full = NVIDIA.full(name)
     assert full.startswith("nvidia.com/")
     assert full.endswith(name)
-    assert resource_name(full) == full
+    assert NVIDIA.full(full) == full

@@ -25,6 +25,7 @@ from node_agent.model.health import Cause, DeviceHealth, HealthReport, Instance,
 from node_agent.model.inventory import Inventory, MissingGpu
 from node_agent.model.partition import Place
 from node_agent.model.unit import Unit
+from node_agent.model.vendor import NVIDIA
 from node_agent.sharing.shares import Shared, Strategy, parts_of
 from node_agent.topology.preferred import Policy
 from tests.fakes.builders import cut, partition
@@ -125,7 +126,7 @@ def test_a_device_that_is_back_is_listed_once_and_healthy() -> None:
     ],
 )
 def test_whether_what_a_pod_holds_is_ours_is_known_by_its_form(resource: str, device: str, ours: bool) -> None:
-    assert is_ours(resource, device) == ours
+    assert is_ours(resource, device, NVIDIA) == ours
 
 
 def test_what_a_device_takes_is_known_by_its_id_and_of_a_partition_while_it_lives() -> None:

@@ -2,11 +2,12 @@
 
 import pytest
 
-from node_agent.deviceplugin.selection import GPU_RESOURCE, Rule, Selection
+from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.inventory import Inventory
+from tests.fakes.names import GPU_RESOURCE
 from tests.unit.deviceplugin.conftest import World, gpu
 
 A100, T4 = gpu(0, product="NVIDIA A100-PCIE-40GB"), gpu(1, product="Tesla T4")

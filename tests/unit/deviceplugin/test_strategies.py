@@ -7,10 +7,11 @@ from typing import Any, Literal, TypeAlias
 import pytest
 
 from node_agent.config.settings import SharingRule
-from node_agent.deviceplugin.selection import GPU_RESOURCE, Rule, Selection
+from node_agent.deviceplugin.selection import Rule, Selection
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import Partition
 from tests.fakes.builders import cut, partition
+from tests.fakes.names import GPU_RESOURCE
 from tests.unit.deviceplugin.conftest import gpu, node
 
 Strategy: TypeAlias = Literal["none", "single", "mixed"]

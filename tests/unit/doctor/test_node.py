@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.cdi.names import KIND, file_name
+from node_agent.cdi.names import file_name
 from node_agent.doctor import examine, machine
 from node_agent.doctor.finding import Result
 from node_agent.model.gpu import GpuUuid
+from tests.fakes.names import KIND
 from tests.unit.doctor.conftest import Patient, only
 
 CDI_OFF = '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'

@@ -70,7 +70,7 @@ class Place:
         """An agent at work; it may be entered again, as an agent is started again."""
         patience = Patience(attempt=0.3, budget=0.5, pause=0.01)
         async with KubeClient(self.server.access, patience=patience) as client:
-            publisher = SlicePublisher(client=client, node=NODE, pool=self.pool)
+            publisher = SlicePublisher(client=client, node=NODE, pool=self.pool, driver=DRIVER)
             async with running(publisher.run()):
                 yield publisher
 

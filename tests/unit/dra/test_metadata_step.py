@@ -33,7 +33,9 @@ CLAIM = Claim(
 @pytest.fixture
 async def step(tmp_path: Path) -> AsyncIterator[MetadataStep]:
     with Lane("files") as lane:
-        yield MetadataStep(folder=tmp_path, attributes=lambda: {"gpu-0": {"uuid": {"string": "GPU-0"}}}, lane=lane)
+        yield MetadataStep(
+            driver=DRIVER, folder=tmp_path, attributes=lambda: {"gpu-0": {"uuid": {"string": "GPU-0"}}}, lane=lane
+        )
 
 
 async def taken(step: MetadataStep) -> Grant:

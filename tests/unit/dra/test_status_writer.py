@@ -68,6 +68,7 @@ async def writing(server: ApiServer) -> AsyncIterator[Node]:
     async with KubeClient(server.access) as client:
         node = Node(server, NodeClaims(client, driver=DRIVER, pool=NODE, grants=Latest({})))
         writer = StatusWriter(
+            driver=DRIVER,
             client=client,
             claims=node.claims,
             grants=node.grants,

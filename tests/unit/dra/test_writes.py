@@ -24,6 +24,7 @@ from node_agent.dra.writes import (
     wanted_objects,
     with_times,
 )
+from tests.fakes.names import DRIVER
 
 Object = dict[str, Any]
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -35,7 +36,7 @@ def wanted(*contents: str, node: str = "n0", uid: str = "u-1") -> Objects:
         SliceSpec(name=f"devices-{number:03}", content={"devices": [{"name": content}]} if content else {})
         for number, content in enumerate(contents)
     ]
-    return wanted_objects(slices, node, uid)
+    return wanted_objects(slices, node, uid, DRIVER)
 
 
 class Server:
@@ -109,14 +110,14 @@ def test_an_object_says_driver_node_pool_and_owner() -> None:
 
 @given(st.from_regex(NAME, fullmatch=True).filter(lambda name: len(name) <= 253))
 def test_an_object_has_a_name_that_the_api_takes_whatever_the_node_is_called(node: str) -> None:
-    name = object_name(node, "devices-000")
+    name = object_name(node, "devices-000", DRIVER)
     assert len(name) <= 253 and NAME.fullmatch(name)
-    assert object_name(node, "devices-000") == name < object_name(node, "devices-001")
+    assert object_name(node, "devices-000", DRIVER) == name < object_name(node, "devices-001", DRIVER)
 
 
 def test_two_nodes_with_long_names_never_share_an_object() -> None:
     one, other = "n" * 250 + "a", "n" * 250 + "b"
-    assert object_name(one, "devices-000") != object_name(other, "devices-000")
+    assert object_name(one, "devices-000", DRIVER) != object_name(other, "devices-000", DRIVER)
 
 
 def test_a_pool_is_published_whole_with_its_first_generation(server: Server) -> None:
@@ -303,7 +304,9 @@ def test_another_device_does_not_get_its_time() -> None:
 
 
 def test_a_slice_without_devices_has_no_times() -> None:
-    (counters,) = wanted_objects([SliceSpec(name="counters-000", content={"sharedCounters": [{}]})], "n0", "u").values()
+    (counters,) = wanted_objects(
+        [SliceSpec(name="counters-000", content={"sharedCounters": [{}]})], "n0", "u", DRIVER
+    ).values()
     assert times_of([counters]) == {}
     assert with_times(counters, {}) is counters
 

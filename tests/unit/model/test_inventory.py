@@ -9,6 +9,7 @@ from node_agent.model.gpu import DeviceName, Gpu, GpuUuid
 from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
 from node_agent.model.links import Link, LinkGraph, pair
 from node_agent.model.pci import pci_address
+from node_agent.model.vendor import AMD
 from tests.fakes import builders
 
 
@@ -64,6 +65,7 @@ def test_two_snapshots_that_show_the_same_differ_at_most_in_their_generation() -
 def test_a_difference_in_any_field_but_the_generation_is_a_difference() -> None:
     plain = Inventory()
     other: dict[str, Any] = {
+        "vendor": AMD,
         "driver": DriverInfo(version="580.1"),
         "gpus": (gpu(0),),
         "links": LinkGraph(links={pair(GpuUuid("GPU-0"), GpuUuid("GPU-1")): Link(nvlinks=1)}),

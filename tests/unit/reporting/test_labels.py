@@ -16,11 +16,12 @@ from node_agent.model.inventory import DriverInfo, Inventory, MissingGpu
 from node_agent.model.partition import DeviceUuid
 from node_agent.reporting.label_names import meaning
 from node_agent.reporting.label_values import label_value
-from node_agent.reporting.labels import OWN_PREFIX, labels
+from node_agent.reporting.labels import labels
 from node_agent.reporting.mig_labels import MigOffer
 from node_agent.sharing.shares import Shared, Strategy
 from tests.fakes import builders
 from tests.fakes.health import NOT_PROBED, xid
+from tests.fakes.names import OWN_PREFIX
 from tests.fakes.nodes import inventory_of
 
 # Kubernetes' own rules, stated anew: what it refuses, it refuses with the whole patch.

@@ -1,0 +1,74 @@
+"""What the examination says of a node with AMD's GPUs."""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from node_agent.cli.simulated import AmdSimulation, any_simulation
+from node_agent.config.resolve import resolve
+from node_agent.doctor.examine import examine
+from node_agent.doctor.finding import Finding, Result
+
+
+@dataclass
+class Patient:
+    folder: Path
+    simulated: AmdSimulation
+
+    async def findings(self) -> dict[str, list[Finding]]:
+        """What is said, by check."""
+        folders = {
+            f"agent.paths.{key}": str(self.folder / key) for key in ("kubeletDir", "cdiDir", "stateDir", "runDir")
+        }
+        settings = resolve(None, {}, {**self.simulated.flags, **folders, "agent.nodeName": "node-a"}).settings
+        found = await examine(settings, self.simulated.stat, self.folder / "agent.sock")
+        by_check: dict[str, list[Finding]] = {}
+        for finding in found.findings:
+            by_check.setdefault(finding.check, []).append(finding)
+        return by_check
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> Iterator[Patient]:
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    with (
+        tempfile.TemporaryDirectory(prefix="amd-", dir="/tmp") as name,
+        any_simulation("mi300x-8", Path(name) / "n") as simulated,
+    ):
+        assert isinstance(simulated, AmdSimulation)
+        yield Patient(folder=Path(name), simulated=simulated)
+
+
+async def test_a_node_that_is_well_has_its_driver_its_gpus_and_their_nodes(patient: Patient) -> None:
+    found = await patient.findings()
+    for check in ("driver.module", "driver.bound", "driver.nodes", "gpus.present", "gpus.health"):
+        assert [one.result for one in found[check]] == [Result.OK], found[check]
+    assert "driver.library" not in found
+
+
+async def test_a_missing_node_is_named(patient: Patient) -> None:
+    (patient.simulated.tree / "dev/kfd").unlink()
+    (first, *_) = (await patient.findings())["driver.nodes"]
+    assert first.result is Result.FAILED
+    assert "/dev/kfd" in first.what
+
+
+async def test_a_module_that_is_not_loaded_is_said_with_what_to_do(patient: Patient) -> None:
+    for path in sorted((patient.simulated.tree / "sys/module/amdgpu").iterdir()):
+        path.unlink()
+    (patient.simulated.tree / "sys/module/amdgpu").rmdir()
+    (finding,) = (await patient.findings())["driver.module"]
+    assert finding.result is Result.FAILED
+    assert "modprobe amdgpu" in finding.fix
+
+
+async def test_a_driver_without_gpus_is_a_warning(patient: Patient) -> None:
+    for gpu in patient.simulated.node.uuids:
+        patient.simulated.lose(gpu)
+    found = await patient.findings()
+    assert [one.result for one in found["driver.bound"]] == [Result.WARNING]
+    assert "driver.nodes" not in found
