@@ -84,7 +84,8 @@ async def built(
     _make_folders(settings)
     access = chosen_access(settings)
     async with AsyncExitStack() as opened:
-        provider = await opened.enter_async_context(provider_of(settings))
+        provider = provider_of(settings)
+        await opened.enter_async_context(provider)
         files = opened.enter_context(Lane("files"))
         doors = FRONT_DOORS if access is not None else frozenset({Door.LIMIT})
         ledger = await opened.enter_async_context(_ledger(settings, opened.enter_context(Lane("ledger")), doors))

@@ -55,7 +55,7 @@ class NullProvider:
         raise NotSupported(self.why.format(gpu))
 
     async def destroy(self, gpu: GpuUuid, piece: Piece) -> None:
-        raise NotSupported(self.why.format(gpu))
+        raise NotSupported(f"{gpu} has no {piece}: {self.why.format(gpu)}")
 
     async def read(self, gpu: GpuUuid, *, figures: bool = False) -> GpuReadings:
         raise DeviceLost(self.why.format(gpu))
