@@ -43,6 +43,7 @@ async def test_the_last_gpu_takes_the_spec_with_it_and_the_next_one_brings_it_ba
         l4.node.faults.unplug(1)
         await until(lambda: not l4.spec_file.exists())
         assert list(l4.spec_file.parent.iterdir()) == []
+        await l4.allocatable(0)
 
         l4.node.faults.plug(1)
         await l4.allocatable(1)
