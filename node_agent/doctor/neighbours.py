@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterator, Mapping
 
 from node_agent.agent.live import selection_of
 from node_agent.config.settings import Settings
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, skipped, warning
 from node_agent.doctor.place import Place
 from node_agent.kube.resources import Object
@@ -35,7 +34,7 @@ def offers_plain_gpus(place: Place) -> bool:
     if not place.settings.device_plugin:
         return False
     forms = selection_of(place.settings).forms(place.inventory).values()
-    return not place.inventory.gpus or any(form.resource == GPU_RESOURCE for form in forms)
+    return not place.inventory.gpus or any(form.resource == place.settings.vendor.resource for form in forms)
 
 
 def registered(node: Object, place: Place) -> Iterator[Finding]:

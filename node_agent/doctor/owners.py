@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from node_agent.computedomain.names import DRIVER as DOMAINS
-from node_agent.deviceplugin.selection import GPU_RESOURCE
 from node_agent.doctor import neighbours
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, warning
 from node_agent.doctor.place import Place, answers
@@ -98,7 +97,9 @@ def node_labels(node: Object, place: Place) -> Iterator[Finding]:
     ]
     if labels.get("gpu") == "on" and neighbours.offers_plain_gpus(place):
         fix = "give one of them another resource name, as docs/user/hami.md says, or take gpu=on from the node"
-        what = f"HAMi's device plugin is told to serve here, and its chart's resourceName is {GPU_RESOURCE} by default"
+        what = (
+            f"HAMi's device plugin is told to serve here, and its chart's resourceName is {NVIDIA.resource} by default"
+        )
         found.append(warning("owners.operator", what, "label gpu=on", fix=fix))
     yield from or_ok(found, "owners.operator", "nobody else is told by labels to serve the GPUs of this node")
 

@@ -65,6 +65,7 @@ MAY = {
     "doctor/amd.py": "the driver of AMD's GPUs",
     "doctor/driver.py": "the driver of NVIDIA's GPUs",
     "doctor/gpus.py": "how NVIDIA's GPUs are mended",
+    "doctor/neighbours.py": "marks that other schedulers put on the nodes of NVIDIA's GPUs",
     "doctor/owners.py": "programs of NVIDIA's that do the same",
     "dra/attribute_names.py": "a page for people",
     "dra/configs.py": "NVIDIA's opaque configuration of claims",
