@@ -97,9 +97,7 @@ def node_labels(node: Object, place: Place) -> Iterator[Finding]:
     ]
     if labels.get("gpu") == "on" and neighbours.offers_plain_gpus(place):
         fix = "give one of them another resource name, as docs/user/hami.md says, or take gpu=on from the node"
-        what = (
-            f"HAMi's device plugin is told to serve here, and its chart's resourceName is {NVIDIA.resource} by default"
-        )
+        what = "HAMi's device plugin is told to serve here, and its chart's resourceName is nvidia.com/gpu by default"
         found.append(warning("owners.operator", what, "label gpu=on", fix=fix))
     yield from or_ok(found, "owners.operator", "nobody else is told by labels to serve the GPUs of this node")
 
