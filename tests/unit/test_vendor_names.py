@@ -17,7 +17,6 @@ ABOVE = (
     "allocation",
     "cdi",
     "cli",
-    "computedomain",
     "config",
     "deviceplugin",
     "doctor",
@@ -32,9 +31,13 @@ ABOVE = (
     "telemetry",
     "topology",
 )
-"""Every package above ``model`` and ``hardware`` but the two whose whole matter is NVIDIA's: see ``BY_NATURE``."""
+"""Every package above ``model`` and ``hardware`` but those of ``BY_NATURE``."""
 
-BY_NATURE = {"migrate": "reads the configuration of NVIDIA's charts", "wire": "generated; has no names of vendors"}
+BY_NATURE = {
+    "computedomain": "ComputeDomains are NVIDIA's",
+    "migrate": "reads the configuration of NVIDIA's charts",
+    "wire": "generated; has no names of vendors",
+}
 
 MAY = {
     "agent/layouts.py": "knows the pods of NVIDIA's MIG manager, which cuts the same GPUs",
@@ -52,10 +55,6 @@ MAY = {
     "cli/simulate.py": "faults are NVML's",
     "cli/simulated.py": "the keys of simulated nodes, by vendor",
     "cli/topology.py": "compares with nvidia-smi",
-    "computedomain/configs.py": "NVIDIA's ComputeDomains",
-    "computedomain/domains.py": "NVIDIA's ComputeDomains",
-    "computedomain/edits.py": "NVIDIA's ComputeDomains",
-    "computedomain/names.py": "NVIDIA's ComputeDomains",
     "config/file.py": "NVIDIA's configuration file, and the words for vendors",
     "config/named.py": "the label of NVIDIA's config manager",
     "config/notices.py": "keys of NVIDIA's configuration file",
