@@ -59,6 +59,7 @@ def test_the_demo_shows_the_agent_at_work_from_the_registration_to_the_summary()
         ("gb10-1", "1 GPU, 1 allocatable, 1 held by 1 pod."),
         ("a30-2", "2 GPUs, 1 allocatable, 1 held by 1 pod."),
         ("mixed-5", "4 GPUs, 4 allocatable, 3 held by 2 pods"),
+        ("mi300x-8", "8 GPUs, 8 allocatable, 5 held by 2 pods"),
     ],
 )
 def test_a_small_old_or_odd_node_plays_as_well(profile: str, summary: str) -> None:
