@@ -15,7 +15,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-kueue test-fabric test-gpu soak crash fuzz check docs format bench bench-short bench-cluster release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-kueue test-runtimes test-fabric test-gpu soak crash fuzz check docs format bench bench-short bench-cluster release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-nfd: $(READY) ## labels and topology object beside the real Node Feature Di
 
 test-kueue: $(READY) ## jobs with limits and claims under the quotas of the real Kueue (Go, root; builds it once)
 	$(BIN)/python -m pytest -m kueue tests/node/test_kueue.py $(ARGS)
+
+test-runtimes: $(READY) ## pods on the real containerd 1.7, and a container of podman's, by the agent's CDI specs (Go, root; builds it once)
+	$(BIN)/python -m pytest -m runtimes tests/node/test_runtimes.py $(ARGS)
 
 rig: $(READY) ## a real one-node Kubernetes in the background, with the agent's image on it (Go, root); make rig-down ends it
 	@$(BIN)/python -m tests.node.rig start

@@ -94,7 +94,7 @@ def runtime(place: Place) -> Iterator[Finding]:
     if enabled is False or (enabled is None and version < 3):
         said = "has enable_cdi off" if enabled is False else "does not say enable_cdi, which is off before 2.0"
         say = failed if enabled is False else warning
-        yield say("cdi.runtime", f"containerd {said}: pods with GPUs do not start", main, fix=_ENABLE)
+        yield say("cdi.runtime", f"containerd {said}: pods start without their GPUs", main, fix=_ENABLE)
     elif wanted not in read and _is_host_path(place):
         fix = f"add {place.settings.paths.cdi_dir} to cdi_spec_dirs there, or set agent.paths.cdiDir to one of them"
         yield failed("cdi.runtime", f"containerd reads specs in {', '.join(map(str, folders))} only", main, fix=fix)

@@ -328,3 +328,11 @@ def test_the_strategy_envvar_names_the_gpus_in_the_containers_environment(node: 
     pod = node.pods.run(gpu_pod("reads", 2, "echo $NVIDIA_VISIBLE_DEVICES"), "Succeeded")
     ((one, other),) = allocated(agent)
     assert node.pods.log(pod) in (f"{one},{other}\n", f"{other},{one}\n")
+
+
+def test_the_strategy_cdi_annotations_gives_a_container_its_gpus_as_cdi_names_do(node: RealNode) -> None:
+    """containerd 2.4.2 reads them from the container's annotations, as NVIDIA's device plugin writes them."""
+    agent = start_process(node, {"flags": {"plugin": {"deviceListStrategy": "cdi-annotations"}}})
+    pod = node.pods.run(gpu_pod("annotated", 2))
+    (uuids,) = allocated(agent)
+    assert set(node.pods.execute(pod, ["sh", "-c", "ls /dev/nvidia[0-9]*"]).split()) == minors(node, uuids)

@@ -91,13 +91,20 @@ KUBECTL = _kubernetes("kubernetes", ["kubectl"])
 # The oldest that the agent serves claims on; built by its own tests only.
 KUBERNETES_1_34 = _kubernetes("kubernetes-1.34")
 ETCD = Module(folder="etcd", project="go.etcd.io/etcd/server/v3", programs={"etcd": "go.etcd.io/etcd/server/v3"})
-CONTAINERD_PROJECT = "github.com/containerd/containerd/v2"
-CONTAINERD = Module(
-    folder="containerd",
-    project=CONTAINERD_PROJECT,
-    programs={name: f"{CONTAINERD_PROJECT}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
-    version_flags=f"-X {CONTAINERD_PROJECT}/version.Version={{bare}}",
-)
+
+
+def _containerd(folder: str, project: str) -> Module:
+    return Module(
+        folder=folder,
+        project=project,
+        programs={name: f"{project}/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
+        version_flags=f"-X {project}/version.Version={{bare}}",
+    )
+
+
+CONTAINERD = _containerd("containerd", "github.com/containerd/containerd/v2")
+# The oldest that takes CDI names; built by its own tests only.
+CONTAINERD_1_7 = _containerd("containerd-1.7", "github.com/containerd/containerd")
 # Not part of a node; built by their own tests only.
 NFD_PROJECT = "sigs.k8s.io/node-feature-discovery"
 NFD = Module(
@@ -122,9 +129,9 @@ KUSTOMIZE = Module(
 )
 
 
-def build_all(kubernetes: Module = KUBERNETES) -> dict[str, Path]:
+def build_all(kubernetes: Module = KUBERNETES, containerd: Module = CONTAINERD) -> dict[str, Path]:
     """Build what is missing of a node; returns each program's path by its name."""
-    return build(kubernetes, ETCD, CONTAINERD)
+    return build(kubernetes, ETCD, containerd)
 
 
 def build(*modules: Module) -> dict[str, Path]:

@@ -42,25 +42,29 @@ class Setup:
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
     runtime_config: Mapping[str, bool] = field(default_factory=dict)
     kubelet_settings: Mapping[str, Any] = field(default_factory=dict)
+    containerd_config: str = ""
+    """What is configured of containerd; empty for what 2.x takes."""
+
+
+# Where the rig itself runs with a raised oom_score_adj, lowering it is not allowed.
+CONTAINERD_CONFIG = """version = 3
+[plugins.'io.containerd.internal.v1.opt']
+  path = "/var/lib/containerd/opt"
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "{pause}"
+[plugins.'io.containerd.cri.v1.runtime']
+  cdi_spec_dirs = ["{cdi}"]
+  restrict_oom_score_adj = true
+[plugins.'io.containerd.cri.v1.runtime'.cni]
+  bin_dirs = ["{plugins}"]
+  conf_dir = "{network}"
+"""
 
 
 def containerd(setup: Setup) -> list[str]:
     config = setup.folder / "containerd.toml"
-    config.write_text(
-        f"""version = 3
-[plugins.'io.containerd.internal.v1.opt']
-  path = "/var/lib/containerd/opt"
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
-  sandbox = "{PAUSE}"
-[plugins.'io.containerd.cri.v1.runtime']
-  cdi_spec_dirs = ["{CDI_FOLDER}"]
-  # Where the rig itself runs with a raised oom_score_adj, lowering it is not allowed.
-  restrict_oom_score_adj = true
-[plugins.'io.containerd.cri.v1.runtime'.cni]
-  bin_dirs = ["{CNI_PLUGINS}"]
-  conf_dir = "{_network(setup)}"
-"""
-    )
+    text = setup.containerd_config or CONTAINERD_CONFIG
+    config.write_text(text.format(pause=PAUSE, cdi=CDI_FOLDER, plugins=CNI_PLUGINS, network=_network(setup)))
     return [str(setup.programs["containerd"]), "--config", str(config)]
 
 

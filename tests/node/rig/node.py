@@ -46,7 +46,8 @@ class RealNode:
 
     ``feature_gates`` go to every component, ``runtime_config`` to the API server (``resource.k8s.io/v1beta1: True``),
     ``kubelet_settings`` into the KubeletConfiguration, over the rig's own, again at each start of the kubelet.
-    ``kubernetes`` is the release to run. ``started_in`` is how many seconds it took.
+    ``kubernetes`` is the release to run, and ``containerd`` that of containerd, with its configuration where that is
+    another one than 2.x has. ``started_in`` is how many seconds it took.
 
     ``machine`` runs programs on the node, ``api`` talks to the API server as an administrator, ``pods`` does what tests
     do with pods. The folders are where a test finds them, and valid on the node too.
@@ -64,20 +65,23 @@ class RealNode:
         runtime_config: Mapping[str, bool] | None = None,
         kubelet_settings: Mapping[str, Any] | None = None,
         kubernetes: binaries.Module = binaries.KUBERNETES,
+        containerd: binaries.Module = binaries.CONTAINERD,
+        containerd_config: str = "",
     ) -> None:
         self.name = HOSTNAME
-        self._kubernetes = kubernetes
+        self._modules = (kubernetes, containerd)
         self.kubelet_settings = dict(kubelet_settings or {})
-        self._options = {
+        self._options: dict[str, Any] = {
             "feature_gates": feature_gates or {},
             "runtime_config": runtime_config or {},
             "kubelet_settings": self.kubelet_settings,
+            "containerd_config": containerd_config,
         }
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         packages.ensure()
-        programs = binaries.build_all(self._kubernetes)
+        programs = binaries.build_all(*self._modules)
         started = time.monotonic()
         folders = {str(path.parent) for path in programs.values()}
         with contextlib.ExitStack() as opened:
