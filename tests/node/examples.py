@@ -82,6 +82,11 @@ def shown(node: RealNode, one: Example) -> None:
             offered(node, int(count), resource)
     for manifest in one.objects:
         node.api.create(manifest)
+    held(node, one)
+
+
+def held(node: RealNode, one: Example) -> None:
+    """Hold each pod of an example, which is made, to what is expected."""
     seen = {who: _seen(node, who, outcome) for who, outcome in one.expected.items()}
     assert {who.split("/")[0] for who in seen} == {pod["metadata"]["name"] for pod in pods(one)}, "all pods are told of"
     for who, outcome in one.expected.items():

@@ -66,6 +66,44 @@ def test_a_gpu_in_trouble_goes_to_those_who_tolerate_it_alone(cluster: RealNode,
     agents.simulate(cluster, "restore-gpu", "--gpu", "gpu-5")
 
 
+def test_a_gpu_that_an_operators_rule_taints_goes_to_no_claim_and_who_has_it_is_evicted_by_noexecute(
+    cluster: RealNode, agent: AgentPod
+) -> None:
+    """DeviceTaintRule of resource.k8s.io/v1; the agent itself has nothing to do with it."""
+    cluster.api.create(rule("maintenance", "gpu-0", "NoSchedule"))
+    cluster.api.create(claim("all", 8))
+    cluster.api.create(pod_with("all", "all"))
+    assert "cannot allocate all claims" in cluster.pods.why_pending("all", timeout=60)
+    assert "gpu-0" not in run(cluster, "seven", 7)[1]
+    diagnosis, names = run(cluster, "diagnosis", tolerations=[{"key": MAINTENANCE, "operator": "Exists"}])
+    assert names == ["gpu-0"]
+
+    cluster.api.delete("DeviceTaintRule", "maintenance")
+    cluster.api.create(rule("out", "gpu-0", "NoExecute", key="example.com/out"))
+    cluster.pods.wait_gone(diagnosis["metadata"]["name"])
+    wait_until("its GPU is given back", lambda: "claim=default/diagnosis" in unprepared(agent))
+
+
+MAINTENANCE = "example.com/maintenance"
+
+
+def rule(name: str, device: str, effect: str, *, key: str = MAINTENANCE) -> Object:
+    """What an operator writes to keep a device from claims."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": name},
+        "spec": {
+            "deviceSelector": {"driver": DRIVER, "device": device},
+            "taint": {"key": key, "effect": effect},
+        },
+    }
+
+
+def unprepared(agent: AgentPod) -> str:
+    return "\n".join(line for line in agent.text().splitlines() if "claim unprepared" in line)
+
+
 def test_an_agent_may_write_slices_of_its_own_node_alone(cluster: RealNode) -> None:
     manifest = busybox_pod("identity", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE

@@ -19,6 +19,7 @@ from tests.node.rig.command import run
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import NotYet, wait_until
 from tests.node.test_claims import devices
+from tests.node.test_claims_and_scheduler import rule
 
 pytestmark = pytest.mark.kueue
 
@@ -176,6 +177,34 @@ def test_limits_and_claims_draw_on_one_quota(node: RealNode) -> None:
     shown(node, "kueue/claims")
     end(node, "by-limit")
     assert len(gpus(node, "over")) == 2
+
+
+def test_a_gang_of_two_with_claims_is_let_in_whole_or_not_at_all(node: RealNode) -> None:
+    """One GPU of the quota is left, which is enough for one of its pods."""
+    shown(node, "kueue/gang")
+    end(node, "three")
+    workers = wait_until("both workers are made", lambda: two(pods(node, "gang")))
+    seen = [set(node.pods.execute(node.pods.wait(one["metadata"]["name"]), examples.SEES).split()) for one in workers]
+    assert [len(one) for one in seen] == [1, 1]
+    assert not seen[0] & seen[1]
+
+
+def two(found: list[Object]) -> list[Object]:
+    return found if len(found) == 2 else []
+
+
+def test_gpus_that_an_operators_rule_taints_go_to_no_job_of_kueues(node: RealNode) -> None:
+    """Without the rules the job would have these four, which come first."""
+    for device in ("gpu-0", "gpu-1", "gpu-2", "gpu-3"):
+        node.api.create(rule(device, device, "NoSchedule"))
+    template, job = (
+        one for one in examples.example("kueue/gang").objects if one["metadata"]["name"] in ("three-gpus", "three")
+    )
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    request["exactly"]["count"] = 4
+    node.api.create(template)
+    submit(node, job)
+    assert gpus(node, "three") == {f"/dev/nvidia{number}" for number in range(4, 8)}
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,22 @@ def test_an_example_with_a_fact_that_nobody_checks_is_refused() -> None:
     assert "gpus" in {one.name for one in fields(examples.Outcome)}
 
 
-@pytest.mark.parametrize("name", ["limits", "claims"])
+@pytest.mark.parametrize("name", ["limits", "claims", "gang"])
 def test_an_example_for_kueue_says_of_each_job_what_becomes_of_it(name: str) -> None:
     example = examples.example(f"kueue/{name}")
     jobs = [one for one in example.objects if one["kind"] == "Job"]
     assert set(example.expected) == {job["metadata"]["name"] for job in jobs}
     queues = {one["metadata"]["name"] for one in kueue("queue") if one["kind"] == "LocalQueue"}
     assert {job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] for job in jobs} == queues
+
+
+@pytest.mark.parametrize("name", ["claims", "shared"])
+def test_an_example_of_a_gang_has_all_its_pods_in_a_group_that_wants_all_of_them(name: str) -> None:
+    example = examples.example(f"gang/{name}")
+    (group,) = (one for one in example.objects if one["kind"] == "PodGroup")
+    workers = examples.pods(example)
+    assert {pod["spec"]["schedulingGroup"]["podGroupName"] for pod in workers} == {group["metadata"]["name"]}
+    assert group["spec"]["schedulingPolicy"]["gang"]["minCount"] == len(workers) == len(example.expected)
 
 
 def test_the_kinds_of_gpu_in_the_queue_go_by_labels_that_the_agent_writes() -> None:
