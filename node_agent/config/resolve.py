@@ -42,6 +42,11 @@ class Resolved:
     said: Mapping[str, object] = field(default_factory=dict)
 
 
+def nvidia(sysfs: Path) -> Vendor:
+    """Whose GPUs a machine has where nobody looks. It has a name, so that sources can be handed to another process."""
+    return NVIDIA
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
     """Where the configuration comes from. ``flags`` are the command line's values by dotted path, None if not given.
@@ -49,7 +54,7 @@ class Sources:
     ``vendor_of`` tells whose GPUs a machine has by its /sys, where the configuration leaves that open.
     """
 
-    vendor_of: Callable[[Path], Vendor] = lambda sysfs: NVIDIA
+    vendor_of: Callable[[Path], Vendor] = nvidia
     file: Path | None = None
     named: Named | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -97,7 +102,7 @@ def sources(
     environment: Mapping[str, str],
     flags: Mapping[str, object],
     folder: Path | None = None,
-    vendor_of: Callable[[Path], Vendor] = lambda sysfs: NVIDIA,
+    vendor_of: Callable[[Path], Vendor] = nvidia,
 ) -> Sources:
     """The sources of an agent: the variables name a file and a folder where the command line does not.
 
