@@ -9,8 +9,10 @@ import pytest
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.live import pool_of
+from node_agent.agent.node_labels import node_labels
 from node_agent.config.settings import Rename, Settings, Sharing, SharingRule
 from node_agent.errors import ConfigError
+from node_agent.hardware.machine import UNKNOWN
 from node_agent.kit.tasks import running
 from tests.fakes.nodes import inventory_of
 from tests.unit.agent.conftest import Place
@@ -50,6 +52,36 @@ async def test_a_gpu_that_is_excluded_leaves_the_list_and_comes_back_over_the_sa
     assert place.simulated.node.faults.gpu(3).uuid not in without.healthy
     assert before.healthy == after.healthy
     assert (after.endpoint, after.registrations) == (before.endpoint, 1)
+
+
+async def test_gpus_that_are_left_to_others_leave_both_front_doors_and_the_labels_and_the_status_names_them(
+    place: Place,
+) -> None:
+    async with at_work(place) as agent:
+        inventory = agent.keeper.inventory.value
+        gpu = next(one for one in inventory.gpus if one.index == 3)
+        await put_in_force(agent, exclude=("3",))
+        assert gpu.uuid not in agent.live.pool.value.offered(inventory)
+        labels = node_labels(agent.live.selection.value, inventory, UNKNOWN) or {}
+        assert labels["nvidia.com/gpu.count"] == "7"
+        status = agent.status()
+    assert f"{gpu.name}: left to others by agent.devices.exclude" in status.notices
+    assert len(status.gpus) == 8
+
+
+async def test_a_gpu_that_only_moves_to_another_name_is_in_the_labels_all_the_while(place: Place) -> None:
+    async with at_work(place) as agent:
+        inventory, seen = agent.keeper.inventory.value, set()
+
+        async def look() -> None:
+            async for selection in agent.live.selection.watch():
+                seen.add((node_labels(selection, inventory, UNKNOWN) or {})["nvidia.com/gpu.count"])
+
+        async with running(look()):
+            rule = SharingRule(strategy="time-slicing", shares=2, devices=("0",), resource=RENAMED)
+            await put_in_force(agent, sharing=Sharing(rules=(rule,)))
+            await place.kubelet.until(RENAMED, allocatable=2)
+    assert seen == {"8"}
 
 
 async def test_a_gpu_that_a_pod_holds_is_excluded_at_once_and_waited_for(place: Place) -> None:
