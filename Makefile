@@ -4,6 +4,8 @@ PYTHON ?= python3
 NODES ?= 2
 MINUTES ?= 60
 EXAMPLES ?= 2000
+SECONDS ?= 60
+TARGETS ?= claim checkpoint configuration layouts requests health
 FUZZED := tests/faults/test_hostile.py tests/unit/cli/test_hostile_words.py tests/unit/config tests/unit/migrate \
 	tests/unit/partition/test_configs.py tests/unit/kit/test_http.py tests/unit/kit/test_logs.py tests/unit/kit/test_sealed.py \
 	tests/unit/kit/test_shallow.py tests/unit/kube/test_kubeconfig.py tests/unit/dra/test_claims.py tests/unit/dra/test_configs.py \
@@ -15,7 +17,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-kueue test-runtimes test-fabric test-gpu soak crash fuzz check docs format bench bench-short bench-cluster release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-kueue test-runtimes test-fabric test-deaths test-gpu soak life crash fuzz fuzz-guided check docs format bench bench-short bench-cluster release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,8 +35,15 @@ test-node: $(READY) ## the tests on a real Kubernetes node, built and started he
 soak: $(READY) ## mixed load on a real node for MINUTES=60: growth of the agent, double grants, what is left behind (Go, root)
 	$(BIN)/python -m tests.node.soak --minutes $(MINUTES) $(ARGS)
 
+life: $(READY) ## a long life in MINUTES=60: pods, claims, faults, reloads and restarts on one agent, and what its memory consists of
+	$(BIN)/python -m tests.life --minutes $(MINUTES) $(ARGS)
+
 fuzz: $(READY) ## all that reads what strangers write, EXAMPLES=2000 times each
 	EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest $(FUZZED) $(ARGS)
+
+fuzz-guided: $(READY) ## what strangers may send, guided by the code that it reaches, SECONDS=60 each (fetches atheris; TARGETS="claim requests")
+	$(BIN)/uv pip install --quiet --target build/atheris atheris==3.0.0
+	for target in $(TARGETS); do PYTHONPATH=build/atheris $(BIN)/python -m tests.guided $$target $(SECONDS) || exit 1; done
 
 test-skew: $(READY) ## the main cases on the oldest Kubernetes that is served (Go, root; builds it once, some 12 minutes)
 	$(BIN)/python -m pytest -m skew tests/node/test_skew.py $(ARGS)
@@ -47,6 +56,9 @@ test-kueue: $(READY) ## jobs with limits and claims under the quotas of the real
 
 test-runtimes: $(READY) ## pods on the real containerd 1.7, and a container of podman's, by the agent's CDI specs (Go, root; builds it once)
 	$(BIN)/python -m pytest -m runtimes tests/node/test_runtimes.py $(ARGS)
+
+test-deaths: $(READY) ## the agent killed at the limit of its memory, on a real node (Go, root)
+	$(BIN)/python -m pytest -m deaths tests/node/test_memory_limit.py $(ARGS)
 
 rig: $(READY) ## a real one-node Kubernetes in the background, with the agent's image on it (Go, root); make rig-down ends it
 	@$(BIN)/python -m tests.node.rig start

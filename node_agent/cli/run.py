@@ -34,6 +34,9 @@ def run(
 
     A configuration that changes comes into force while it runs; one that cannot be used changes nothing.
     """
+    from node_agent.kit.memory import give_back_freed
+
+    give_back_freed()
     flags = {"agent.http.address": http_address, "agent.log.level": log_level, "agent.log.format": log_format}
     given = {key: value for key, value in flags.items() if value is not None}
     with chosen_sources(config, simulate, given, folder=config_dir, serves=True) as (sources, stat):
