@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from node_agent.errors import Overtaken
+from node_agent.errors import NodeAgentError, Overtaken
 from node_agent.kit.tasks import Whole
 from node_agent.model.claim import ClaimUid
 
@@ -29,7 +29,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._turns: WeakValueDictionary[ClaimUid, asyncio.Lock] = WeakValueDictionary()
-        self._whole = Whole()
+        self._whole = Whole(expected=NodeAgentError)
         self._called: dict[ClaimUid, float] = {}
         self._unprepared: dict[ClaimUid, float] = {}
 

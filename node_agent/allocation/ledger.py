@@ -18,7 +18,7 @@ from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.custody import Custody
 from node_agent.allocation.grants import FRONT_DOORS, Books, Door, Grant, Hold, Holder, State
 from node_agent.allocation.record import Record, View
-from node_agent.errors import StateError
+from node_agent.errors import NodeAgentError, StateError
 from node_agent.kit.hints import Hints
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest, changes
@@ -80,7 +80,7 @@ class Ledger:
         self._boot_id = boot_id
         self._clock = clock
         self._queue: list[_Waiting] = []
-        self._whole, self._turn = Whole(), asyncio.Lock()
+        self._whole, self._turn = Whole(expected=NodeAgentError), asyncio.Lock()
         self._writer: asyncio.Task[None] | None = None
         self._view = self._record.first_view
         self._failure: str | None = None

@@ -9,6 +9,8 @@ from node_agent.kit.logs import Log, Steady
 
 T = TypeVar("T")
 
+log = Log(__name__)
+
 
 async def cancel(task: "asyncio.Task[Any]") -> None:
     """Cancel a task and wait until it has ended; what it raised on the way out is raised here."""
@@ -34,9 +36,13 @@ async def running(work: Coroutine[Any, Any, Any], name: str | None = None) -> As
 
 
 class Whole:
-    """Work that is done to its end, even if the one who waits for it is gone; until ``end``."""
+    """Work that is done to its end, even if the one who waits for it is gone; until ``end``.
 
-    def __init__(self) -> None:
+    What fails with ``expected`` when nobody waits any more is told in a line, and anything else in full.
+    """
+
+    def __init__(self, expected: type[Exception]) -> None:
+        self._expected = expected
         self._under_way: set[asyncio.Task[Any]] = set()
 
     def start(self, work: Coroutine[Any, Any, T], name: str | None = None) -> "asyncio.Task[T]":
@@ -47,8 +53,21 @@ class Whole:
         return task
 
     async def done(self, work: Coroutine[Any, Any, T], name: str | None = None) -> T:
-        """Wait for the work, and for its result. Cancelling stops the wait, not the work."""
-        return await asyncio.shield(self.start(work, name))
+        """Wait for the work, and for its result. Cancelling stops the wait, not the work; a failure is then logged."""
+        task = self.start(work, name)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(self._tell)
+            raise
+
+    def _tell(self, task: "asyncio.Task[Any]") -> None:
+        error = None if task.cancelled() else task.exception()
+        message = "what was under way for a call that is gone failed"
+        if isinstance(error, self._expected):
+            log.info(message, reason=error)
+        elif error is not None:
+            task.get_loop().call_exception_handler({"message": message, "exception": error, "task": task})
 
     async def end(self, grace: float) -> None:
         """Wait for what is under way, and cancel what takes longer than ``grace`` seconds."""

@@ -30,7 +30,7 @@ from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import FINAL, busybox_pod
 from tests.node.rig.program import Program
-from tests.node.rig.waiting import wait_until
+from tests.node.rig.waiting import RigError, wait_until
 from tests.node.test_claims import DRIVER, claim, devices, pod_with, prepare_cluster
 
 MIG = "mig.nvidia.com"
@@ -131,7 +131,7 @@ class Soak:
 
     def _start(self) -> Program:
         agent = agents.launch_process(self.node, self._settings)
-        agents.registered(agent, timeout=60)
+        agents.registered(agent)
         wait_until("the slices are there", lambda: devices(self.node), timeout=60)
         return agent
 
@@ -342,6 +342,9 @@ def main() -> None:
         soak = Soak(node=node, seconds=wanted.minutes * 60, seed=wanted.seed)
         try:
             soak.run()
+        except RigError:
+            print(*(f"--- {name}\n{tail}" for name, tail in node.machine.tails(100).items()), sep="\n", flush=True)
+            raise
         finally:
             print(*soak.figures(), *(f"MISTAKE {one}" for one in soak.mistakes), sep="\n", flush=True)
     sys.exit(bool(soak.mistakes))

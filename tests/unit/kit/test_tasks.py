@@ -1,6 +1,8 @@
 """Tasks end with the block that started them, and what they raise is heard."""
 
 import asyncio
+import gc
+import logging
 
 import pytest
 
@@ -122,7 +124,7 @@ async def test_a_time_limit_around_the_block_still_counts() -> None:
 
 
 async def test_whole_work_goes_on_when_the_one_who_waits_for_it_is_gone() -> None:
-    whole, go, done = Whole(), asyncio.Event(), asyncio.Event()
+    whole, go, done = Whole(KeyError), asyncio.Event(), asyncio.Event()
 
     async def work() -> str:
         await go.wait()
@@ -141,11 +143,37 @@ async def test_whole_work_goes_on_when_the_one_who_waits_for_it_is_gone() -> Non
 
 async def test_whole_work_raises_its_failure_to_the_one_who_waits() -> None:
     with pytest.raises(ValueError, match="broken"):
-        await Whole().done(fails(ValueError("broken")))
+        await Whole(KeyError).done(fails(ValueError("broken")))
+
+
+async def test_whole_work_that_fails_when_nobody_waits_any_more_says_why_and_only_a_mistake_in_full(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    whole = Whole(KeyError)
+    for error in (KeyError("expected"), ValueError("a mistake")):
+        goes_on = asyncio.Event()
+
+        async def work(error: Exception = error, goes_on: asyncio.Event = goes_on) -> None:
+            await goes_on.wait()
+            raise error
+
+        waiting = asyncio.create_task(whole.done(work()))
+        await asyncio.sleep(0)
+        with pytest.raises(asyncio.CancelledError):
+            waiting.cancel()
+            await waiting
+        goes_on.set()
+        await asyncio.sleep(0.01)
+    gc.collect()
+    expected, mistake = caplog.records
+    assert (expected.levelname, expected.exc_info) == ("INFO", None)
+    assert mistake.levelname == "ERROR" and mistake.exc_info
+    assert "a mistake" in caplog.text
 
 
 async def test_the_end_waits_for_work_that_is_under_way_and_cancels_what_takes_longer() -> None:
-    whole = Whole()
+    whole = Whole(KeyError)
     short, long = whole.start(asyncio.sleep(0.02, "result")), whole.start(forever(), name="long")
     await whole.end(grace=0.1)
     assert short.result() == "result"
@@ -153,7 +181,7 @@ async def test_the_end_waits_for_work_that_is_under_way_and_cancels_what_takes_l
 
 
 async def test_the_end_of_nothing_is_at_once() -> None:
-    await asyncio.wait_for(Whole().end(grace=60), 0.5)
+    await asyncio.wait_for(Whole(KeyError).end(grace=60), 0.5)
 
 
 async def test_what_the_system_denies_a_loop_is_said_once_and_not_for_each_of_its_tries(
