@@ -1,6 +1,7 @@
 """What NodeResourceTopologyMatch of scheduler-plugins v0.34.7 makes of the agent's topology object.
 
-``fits`` states how that plugin reads the object (its packages noderesourcetopology and nodeconfig).
+``fits`` states how that plugin reads the object (its packages noderesourcetopology and nodeconfig). The plugin itself
+reads one in ``tests/node/test_scheduler_plugins.py``.
 """
 
 import json

@@ -120,6 +120,12 @@ KUEUE = Module(
     programs={"kueue": f"{KUEUE_PROJECT}/cmd/kueue"},
     version_flags=f"-X {KUEUE_PROJECT}/pkg/version.GitVersion={{version}}",
 )
+SCHEDULER_PLUGINS_PROJECT = "sigs.k8s.io/scheduler-plugins"
+SCHEDULER_PLUGINS = Module(
+    folder="scheduler-plugins",
+    project=SCHEDULER_PLUGINS_PROJECT,
+    programs={"topology-scheduler": f"{SCHEDULER_PLUGINS_PROJECT}/cmd/scheduler"},
+)
 # Not part of a node either: what puts the manifests together, in an operator's hand.
 HELM = Module(folder="helm", project="helm.sh/helm/v4", programs={"helm": "helm.sh/helm/v4/cmd/helm"})
 KUSTOMIZE = Module(
