@@ -97,9 +97,10 @@ format: $(READY) ## put the code in form
 bench: $(READY) ## one table of figures, with the machine's facts
 	$(BIN)/python -m benchmarks $(ARGS)
 
-bench-cluster: $(READY) ## what claims cost a real scheduler, by how devices are published (Go, root; half an hour)
+bench-cluster: $(READY) ## what a cluster of agents costs a real API server, etcd and scheduler (Go, root; an hour)
 	$(BIN)/python -m tests.node.rig build
-	$(BIN)/python -m benchmarks.scale scheduler $(ARGS)
+	$(BIN)/python -m benchmarks.scale publishers
+	$(BIN)/python -m benchmarks.scale scheduler
 
 bench-short: $(READY) ## a minute of figures, and a warning where one is far above that of benchmarks/baseline.json
 	-timeout 120 $(BIN)/python -m benchmarks --quick --compare Allocate labels "CDI and inventory"

@@ -1,27 +1,39 @@
-"""etcd, API server and scheduler: a cluster without kubelets, whose Nodes are objects alone."""
+"""etcd, API server and, where asked for, the scheduler: a cluster without kubelets, whose Nodes are objects alone."""
 
 import asyncio
 import contextlib
+import json
 import os
+import signal
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
-
-import yaml
+from typing import Any, Self, TypeVar
 
 from node_agent.kube.client import KubeClient
 from node_agent.kube.find import find_access
-from node_agent.kube.resources import NODES
-from tests.node.rig import binaries, components, credentials
+from node_agent.kube.resources import NODES, PODS
+from tests.node.rig import binaries, components, credentials, manifests, traces
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.machine import SEARCH_PATH, Machine
 from tests.node.rig.node import SERVER_NAMES
 from tests.node.rig.waiting import NotYet, wait_until
 
-MANIFESTS = Path(__file__).parents[2] / "deploy" / "daemonset" / "components" / "claims"
+AGENT = "gpu-node-agent"
+# All that the service account of the agent asks for, once, when it is answered.
+AUDIT: Object = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "omitManagedFields": True,
+    "rules": [
+        {"level": "Metadata", "users": [f"system:serviceaccount:{manifests.NAMESPACE}:{AGENT}"]},
+        {"level": "None"},
+    ],
+}
 SIZES: Mapping[str, str] = {"cpu": "64", "memory": "512Gi", "pods": "110", "ephemeral-storage": "1Ti"}
 
 
@@ -34,12 +46,15 @@ class Usage:
 
 
 class ControlPlane:
-    """A context manager; after entering, the API server answers and has the agent's device classes."""
+    """A context manager; after entering, the API server answers, and what the agent needs of the cluster is in it."""
 
     machine: Machine
     api: Api
+    api_server_started: float
 
-    def __init__(self) -> None:
+    def __init__(self, *, scheduler: bool = False, audit: bool = True) -> None:
+        self._with_scheduler = scheduler
+        self._audit = audit
         self._opened = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
@@ -58,6 +73,21 @@ class ControlPlane:
     def kubeconfig(self) -> Path:
         return self._setup.credentials.kubeconfig("admin")
 
+    @property
+    def audit_log(self) -> Path:
+        return self.machine.logs / "audit.log"
+
+    def restart_api_server(self) -> None:
+        """Kill the API server and start it again."""
+        self.machine.programs["api-server"].stop(signal.SIGKILL, within=90)
+        self._start_api_server()
+
+    @property
+    def sent(self) -> int:
+        """All bytes that have left the machine so far, as its host counts them."""
+        counters = Path("/sys/class/net") / traces.link(self.machine.name) / "statistics"
+        return int((counters / "rx_bytes").read_text())
+
     def usage(self, program: str) -> Usage:
         pid = self.machine.programs[program].pid
         # Behind the name, which may have blanks in it; user and system time are the 14th and 15th field of all.
@@ -66,10 +96,24 @@ class ControlPlane:
         pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         return Usage(cpu_seconds=ticks / os.sysconf("SC_CLK_TCK"), memory=pages * os.sysconf("SC_PAGE_SIZE"))
 
+    def etcd(self, command: str, body: Object) -> Any:
+        """What etcd's JSON gateway answers; it listens on the machine's own loopback only."""
+        asked = ["curl", "-sS", "-X", "POST", f"{components.ETCD}/v3/{command}", "-d", json.dumps(body)]
+        return json.loads(self.machine.run(asked, timeout=120))
+
     async def make_nodes(self, names: Sequence[str]) -> None:
         """Nodes that are Ready and take pods."""
-        async with KubeClient(find_access(self.kubeconfig)) as client:
+        async with KubeClient(find_access(self.kubeconfig), agent="benchmark") as client:
             await each(partial(_make_node, client), names)
+
+    async def tokens(self, names: Sequence[str]) -> Mapping[str, str]:
+        """For each node a token of the agent's service account as its pod there has it: it names the node."""
+        async with KubeClient(find_access(self.kubeconfig), agent="benchmark") as client:
+            pods = await each(partial(_pod_of_agent, client), names)
+        return dict(zip(names, await each(self._token, pods), strict=True))
+
+    async def _token(self, pod: Object) -> str:
+        return await asyncio.to_thread(self.api.token, AGENT, manifests.NAMESPACE, pod=pod)
 
     def _set_up(self, programs: Mapping[str, Path]) -> components.Setup:
         address, folder = self.machine.address, self.machine.folder / "etc"
@@ -77,6 +121,7 @@ class ControlPlane:
         made = credentials.Credentials(folder=folder / "pki", server=f"https://{address}:{components.API_PORT}")
         names = [*SERVER_NAMES, f"IP:{components.API_SERVICE}", f"IP:{address}"]
         credentials.issue(made, hostname="scale", names=names)
+        (folder / "audit.yaml").write_text(json.dumps(AUDIT))
         return components.Setup(
             folder=folder,
             programs=programs,
@@ -90,12 +135,20 @@ class ControlPlane:
         self.machine.run(["ip", "address", "add", f"{components.API_SERVICE}/32", "dev", "lo"])
         self.machine.start("etcd", components.etcd(self._setup))
         self.api = Api(self.kubeconfig)
-        server = self.machine.start("api-server", components.api_server(self._setup))
+        self._start_api_server()
+        if self._with_scheduler:
+            limits = ["--kube-api-qps=1000", "--kube-api-burst=1000"]
+            self.machine.start("scheduler", [*components.scheduler(self._setup), *limits])
+        for manifest in manifests.built():
+            if manifest["kind"] != "DaemonSet":
+                wait_until(f"{manifest['kind']} is taken", partial(_taken, self.api, manifest))
+
+    def _start_api_server(self) -> None:
+        audit = [f"--audit-policy-file={self._setup.folder / 'audit.yaml'}", f"--audit-log-path={self.audit_log}"]
+        command = [*components.api_server(self._setup), *(audit if self._audit else [])]
+        self.api_server_started = time.time()
+        server = self.machine.start("api-server", command)
         server.brings_about("the API server is ready", lambda: self.api.request("GET", "/readyz"), timeout=120)
-        limits = ["--kube-api-qps=1000", "--kube-api-burst=1000"]
-        self.machine.start("scheduler", [*components.scheduler(self._setup), *limits])
-        for manifest in yaml.safe_load_all((MANIFESTS / "deviceclasses.yaml").read_text()):
-            wait_until(f"{manifest['metadata']['name']} is taken", partial(_taken, self.api, manifest))
 
 
 T = TypeVar("T")
@@ -120,6 +173,17 @@ async def _make_node(client: KubeClient, name: str) -> None:
     ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as an object"}
     status = {"capacity": SIZES, "allocatable": SIZES, "conditions": [ready]}
     await client.patch(NODES, name, {"status": status}, subresource="status")
+
+
+async def _pod_of_agent(client: KubeClient, node: str) -> Object:
+    name = f"agent-{node}"
+    spec = {
+        "nodeName": node,
+        "serviceAccountName": AGENT,
+        "automountServiceAccountToken": False,
+        "containers": [{"name": "agent", "image": "agent"}],
+    }
+    return await client.create(PODS, {"metadata": {"name": name, "namespace": manifests.NAMESPACE}, "spec": spec})
 
 
 def _taken(api: Api, manifest: Object) -> bool:
