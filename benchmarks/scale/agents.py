@@ -25,7 +25,7 @@ from node_agent.dra.claim_source import NodeClaims
 from node_agent.dra.names import DRIVER
 from node_agent.dra.operations import ClaimRef
 from node_agent.dra.pool import PoolKeeper
-from node_agent.dra.publisher import SlicePublisher
+from node_agent.dra.publisher import PublisherState, SlicePublisher
 from node_agent.dra.slices import PoolSettings
 from node_agent.dra.status_writer import StatusWriter
 from node_agent.kit import logs
@@ -69,6 +69,7 @@ class NodeAgent:
         self.inventory = Latest(inventory)
         self.health = Latest(HealthReport())
         self.grants: Latest[Mapping[str, Grant]] = Latest({})
+        self.published: Latest[PublisherState] = Latest(PublisherState())
         self._access = access
         self._opened = AsyncExitStack()
 
@@ -82,9 +83,10 @@ class NodeAgent:
             withheld=Latest(frozenset()),
             settings=Latest(PoolSettings()),
         )
-        self.publisher = SlicePublisher(client=client, node=self.node, pool=self._pool.pool)
+        publisher = SlicePublisher(client=client, node=self.node, pool=self._pool.pool)
+        self.published = publisher.state
         self._claims = NodeClaims(client, driver=DRIVER, pool=self.node, grants=self.grants)
-        services = (self._pool, self.publisher, self._status_writer(client), self._reporter(reports))
+        services = (self._pool, publisher, self._status_writer(client), self._reporter(reports))
         for service in services:
             await opened.enter_async_context(running(service.run()))
 
@@ -99,15 +101,15 @@ class NodeAgent:
     async def prepare(self, uid: str) -> None:
         """Look at the claim that is named as the node, and hold what is allocated to it, as if it were prepared."""
         claim = await self._claims.claim(ClaimRef(uid=ClaimUid(uid), namespace="default", name=self.node))
-        grant = replace(grant_for(claim, DRIVER, self._published()), state=State.PREPARED)
+        grant = replace(grant_for(claim, DRIVER, self._devices()), state=State.PREPARED)
         self.grants.set({uid: grant})
 
     @property
     def has_published(self) -> bool:
-        state = self.publisher.state.value
+        state = self.published.value
         return state.slices > 0 and state.trouble is None
 
-    def _published(self) -> Mapping[str, PublishedDevice]:
+    def _devices(self) -> Mapping[str, PublishedDevice]:
         pool = self._pool.pool.value
         return {str(name): device for name, device in pool.devices.items()} if pool is not None else {}
 
@@ -118,7 +120,7 @@ class NodeAgent:
             grants=self.grants,
             inventory=self.inventory,
             health=self.health,
-            published=self._published,
+            published=self._devices,
         )
 
     def _reporter(self, client: KubeClient) -> NodeReporter:

@@ -173,7 +173,10 @@ async def _allocated(plane: ControlPlane, nodes: Sequence[str]) -> Mapping[str, 
         exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1}
         spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
         made = await client.create(RESOURCE_CLAIMS, {"metadata": {"name": node, "namespace": "default"}, "spec": spec})
-        made["status"] = {"allocation": {"devices": {"results": [result]}}}
+        # Only an agent of the node that a claim is allocated on may write what it says of its devices.
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        allocation = {"devices": {"results": [result]}, "nodeSelector": {"nodeSelectorTerms": [term]}}
+        made["status"] = {"allocation": allocation}
         await client.update(RESOURCE_CLAIMS, made, subresource="status")
         return str(made["metadata"]["uid"])
 
