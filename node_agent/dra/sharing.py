@@ -115,17 +115,16 @@ class Sharers:
 
     def with_modes(self, claim: Claim) -> Claim:
         """The claim with the modes that its devices need. Raises as ``uses`` and ``mode_of``."""
-        uses, lacks = self.uses(claim), self.lacks()
-        modes = {id(use.result): mode_of(use, self.enforcement(), lacks=lacks) for use in uses}
+        modes = {id(use.result): mode_of(use, self.enforcement(), lacks=self.lacks) for use in self.uses(claim)}
         results = tuple(replace(result, mode=modes.get(id(result), "")) for result in claim.results or ())
         return replace(claim, results=results)
 
 
-def mode_of(use: Use, enforcement: Enforcement, *, lacks: str | None) -> str:
+def mode_of(use: Use, enforcement: Enforcement, *, lacks: Callable[[], str | None]) -> str:
     """How the GPUs have to be set for a device, in the words of ``Hold.mode``.
 
-    ``lacks`` says what keeps MPS from the node. Raises MpsImpossible where parts are ``always`` enforced and
-    these cannot be.
+    ``lacks`` says what keeps MPS from the node, and is asked for parts alone: it looks at files. Raises MpsImpossible
+    where parts are ``always`` enforced and these cannot be.
     """
     if use.result.admin:
         return ""
@@ -136,7 +135,7 @@ def mode_of(use: Use, enforcement: Enforcement, *, lacks: str | None) -> str:
         return ""
     if use.part is None or enforcement == "never":
         return APART
-    trouble = lacks or _too_old(use.gpus)
+    trouble = lacks() or _too_old(use.gpus)
     if trouble is None:
         return MPS
     if enforcement == "always":

@@ -78,7 +78,7 @@ def slices(interval: Any = None) -> GpuConfig:
     ],
 )
 def test_who_takes_a_part_is_held_to_it_unless_the_claim_says_otherwise(wanted: Use, mode: str) -> None:
-    assert mode_of(wanted, "auto", lacks=None) == mode
+    assert mode_of(wanted, "auto", lacks=lambda: None) == mode
 
 
 @pytest.mark.parametrize(
@@ -92,14 +92,14 @@ def test_where_a_part_cannot_be_enforced_it_is_only_counted_or_refused(
     lacks: str | None, capability: tuple[int, int], why: str
 ) -> None:
     part = use(gpu(capability=capability), memory="20Gi")
-    assert mode_of(part, "auto", lacks=lacks) == APART
+    assert mode_of(part, "auto", lacks=lambda: lacks) == APART
     with pytest.raises(MpsImpossible, match=f"gpu-0: the part that was asked for cannot be enforced: {why}"):
-        mode_of(part, "always", lacks=lacks)
+        mode_of(part, "always", lacks=lambda: lacks)
 
 
 def test_parts_may_be_left_to_the_configuration_of_claims() -> None:
-    assert mode_of(use(memory="20Gi"), "never", lacks=None) == APART
-    assert mode_of(use(memory="20Gi", config=mps()), "never", lacks=None) == MPS
+    assert mode_of(use(memory="20Gi"), "never", lacks=lambda: None) == APART
+    assert mode_of(use(memory="20Gi", config=mps()), "never", lacks=lambda: None) == MPS
 
 
 # Limits
