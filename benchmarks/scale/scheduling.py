@@ -17,12 +17,15 @@ from typing import Any
 
 from benchmarks.scale.control_plane import ControlPlane, each
 from benchmarks.scale.layouts import GROUPS, LEAN, MIG, MIG_LEAN, SHARED, SPLIT, WHOLE, Layout, of_its_own
+from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
 from node_agent.kube.find import find_access
 from node_agent.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES, Object, Resource
 from node_agent.model.inventory import Inventory
 
 DRIVER = "gpu.nvidia.com"
+# A slice of a GPU that claims cut is large, and a machine that does other work as well takes its time for hundreds.
+PATIENCE = Patience(attempt=60.0, budget=300.0)
 SERVICE_ACCOUNTS = Resource(plural="serviceaccounts", kind="ServiceAccount")
 
 
@@ -104,7 +107,7 @@ async def measured(
     plane: ControlPlane, nodes: Sequence[str], inventory: Inventory, cases: Sequence[Case], *, one: int, many: int
 ) -> AsyncIterator[Scheduled]:
     """Each case in turn: ``one`` pods after each other, then ``many`` at once."""
-    async with KubeClient(find_access(plane.kubeconfig)) as client:
+    async with KubeClient(find_access(plane.kubeconfig), patience=PATIENCE) as client:
         await client.create(SERVICE_ACCOUNTS, {"metadata": {"name": "default", "namespace": "default"}})
         published: Layout | None = None
         published_as = Published(slices=0, bytes=0)

@@ -11,7 +11,7 @@ from itertools import count
 from benchmarks.cluster import Cluster, served
 from benchmarks.floors import EMPTY_CALL, parrot
 from benchmarks.inside import World, at_work, folder
-from benchmarks.measure import Effort, Figure, Of, Step, Target, figure, in_turns
+from benchmarks.measure import Effort, Figure, Step, Target, figure, in_turns
 from node_agent.kit.tasks import running
 from node_agent.kube.mirror import Mirror
 from node_agent.kube.resources import RESOURCE_SLICES
@@ -22,7 +22,7 @@ from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
 XID = 48  # an uncorrectable memory error
 # What breaks stays so until it is cleared, and is not held back for having broken in each round.
 RULES = {"agent.health.rules": [{"xids": [XID], "clearedBy": "operator"}]}
-TARGET, TAINT_TARGET = Target(limit=0.003), Target(limit=3, of=Of.RATIO)
+TARGET, TAINT_TARGET = Target(limit=0.003), Target(limit=0.015)
 WRITE = "a write of a slice, seen"
 PROFILE, CALLS = "h200-8", 8
 OTHER = "other"

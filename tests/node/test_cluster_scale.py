@@ -1,4 +1,4 @@
-"""The publishers of fifty nodes at one real API server: the short form of ``make bench-cluster``."""
+"""The agents of twenty nodes at one real API server: the short form of ``make bench-cluster``."""
 
 import asyncio
 import time
@@ -12,7 +12,7 @@ from benchmarks.scale.requests import Request, by_name, requests, watches, write
 
 pytestmark = pytest.mark.node
 
-NODES = [f"node-{number:02}" for number in range(50)]
+NODES = [f"node-{number:02}" for number in range(20)]
 
 
 @pytest.fixture
