@@ -22,7 +22,6 @@ from node_agent.agent.node_reports import PATIENCE
 from node_agent.allocation.claims import grant_for
 from node_agent.allocation.grants import Grant, State
 from node_agent.dra.claim_source import NodeClaims
-from node_agent.dra.names import DRIVER
 from node_agent.dra.operations import ClaimRef
 from node_agent.dra.pool import PoolKeeper
 from node_agent.dra.publisher import PublisherState, SlicePublisher
@@ -38,6 +37,7 @@ from node_agent.model.claim import ClaimUid
 from node_agent.model.device import PublishedDevice
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory
+from node_agent.model.vendor import NVIDIA
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.label_places import NodeLabels
 from node_agent.reporting.label_writer import LabelWriter
@@ -83,9 +83,9 @@ class NodeAgent:
             withheld=Latest(frozenset()),
             settings=Latest(PoolSettings()),
         )
-        publisher = SlicePublisher(client=client, node=self.node, pool=self._pool.pool)
+        publisher = SlicePublisher(client=client, node=self.node, pool=self._pool.pool, driver=NVIDIA.driver)
         self.published = publisher.state
-        self._claims = NodeClaims(client, driver=DRIVER, pool=self.node, grants=self.grants)
+        self._claims = NodeClaims(client, driver=NVIDIA.driver, pool=self.node, grants=self.grants)
         services = (self._pool, publisher, self._status_writer(client), self._reporter(reports))
         for service in services:
             await opened.enter_async_context(running(service.run()))
@@ -101,7 +101,7 @@ class NodeAgent:
     async def prepare(self, uid: str) -> None:
         """Look at the claim that is named as the node, and hold what is allocated to it, as if it were prepared."""
         claim = await self._claims.claim(ClaimRef(uid=ClaimUid(uid), namespace="default", name=self.node))
-        grant = replace(grant_for(claim, DRIVER, self._devices()), state=State.PREPARED)
+        grant = replace(grant_for(claim, NVIDIA.driver, self._devices()), state=State.PREPARED)
         self.grants.set({uid: grant})
 
     @property
@@ -116,6 +116,7 @@ class NodeAgent:
     def _status_writer(self, client: KubeClient) -> StatusWriter:
         return StatusWriter(
             client=client,
+            driver=NVIDIA.driver,
             claims=self._claims,
             grants=self.grants,
             inventory=self.inventory,

@@ -7,6 +7,7 @@ import asyncio
 import base64
 import json
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,10 +15,10 @@ from benchmarks.scale.control_plane import ControlPlane, each
 from benchmarks.scale.crowd import Crowd, crowd
 from benchmarks.scale.model import Cost
 from benchmarks.scale.requests import Request, peak, requests, watches, writes
-from node_agent.dra.names import DRIVER
 from node_agent.kube.client import KubeClient
 from node_agent.kube.find import find_access
 from node_agent.kube.resources import RESOURCE_CLAIMS
+from node_agent.model.vendor import NVIDIA
 
 SLICES = "/registry/resourceslices/"
 MIB = 1 << 20
@@ -30,14 +31,14 @@ WITHDRAWN, CLAIMS, BACK = "a GPU of each withdrawn", "a claim on each", "API ser
 class Phase:
     """What went on while something happened once on each node.
 
-    ``seconds`` until all of it was asked, ``sent`` the bytes that the API server sent to agents, ``cpu`` its processor
-    time in seconds.
+    ``seconds`` until all of it was asked, ``refused`` by the status of the answer, ``sent`` the bytes that the API
+    server sent to agents, ``cpu`` its processor time in seconds.
     """
 
     seconds: float
     requests: int
     writes: int
-    refused: int
+    refused: Mapping[int, int]
     peak_requests: int
     peak_writes: int
     sent: int
@@ -45,8 +46,9 @@ class Phase:
 
     @property
     def cells(self) -> str:
+        refused = ", ".join(f"{count} × {code}" for code, count in sorted(self.refused.items())) or "0"
         return (
-            f"{self.requests} | {self.peak_requests} | {self.writes} | {self.peak_writes} | {self.refused} "
+            f"{self.requests} | {self.peak_requests} | {self.writes} | {self.peak_writes} | {refused} "
             f"| {self.sent / 1000:,.0f} kB | {self.seconds:.1f} s | {self.cpu:.1f} s"
         )
 
@@ -149,7 +151,7 @@ def _told(found: Sequence[Request], began: float, *, sent: int, cpu: float) -> P
         seconds=max((one.at for one in found), default=began) - began,
         requests=len(found),
         writes=len(writes(found)),
-        refused=sum(one.code >= 400 for one in found),
+        refused=Counter(one.code for one in found if one.code >= 400),
         peak_requests=peak(found),
         peak_writes=peak(writes(found)),
         sent=sent,
@@ -169,8 +171,8 @@ async def _allocated(plane: ControlPlane, nodes: Sequence[str]) -> Mapping[str, 
     """A claim for each node, of its name and with its first GPU: their uids by their names."""
 
     async def make(node: str) -> str:
-        result = {"request": "gpus", "driver": DRIVER, "pool": node, "device": "gpu-0"}
-        exactly = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": 1}
+        result = {"request": "gpus", "driver": NVIDIA.driver, "pool": node, "device": "gpu-0"}
+        exactly = {"deviceClassName": NVIDIA.driver, "allocationMode": "ExactCount", "count": 1}
         spec = {"devices": {"requests": [{"name": "gpus", "exactly": exactly}]}}
         made = await client.create(RESOURCE_CLAIMS, {"metadata": {"name": node, "namespace": "default"}, "spec": spec})
         # Only an agent of the node that a claim is allocated on may write what it says of its devices.
