@@ -185,3 +185,14 @@ async def test_what_a_pod_holds_under_the_name_of_an_earlier_configuration_is_no
         await asyncio.sleep(0.2)
         assert place.kubelet.view(RENAMED).healthy == view.healthy
         assert held not in view.healthy
+
+
+async def test_an_agent_with_both_front_doors_closed_watches_its_gpus_and_registers_nothing(place: Place) -> None:
+    """As on a node whose GPUs another device plugin gives out."""
+    closed = place.settings(agent_frontDoors_devicePlugin=False, agent_frontDoors_dra=False)
+    async with place.kubelet.running(), place.agent(closed) as agent:
+        async with asyncio.timeout(30):
+            while not (status := agent.status()).ready or {gpu.health for gpu in status.gpus} != {"healthy"}:
+                await asyncio.sleep(0.05)
+        assert (len(status.gpus), status.resources, status.claims) == (8, (), None)
+        assert place.kubelet.view(RESOURCE).registrations == 0
