@@ -17,6 +17,7 @@ MODULE, BOUND, KFD_NODES = "module/amdgpu", "bus/pci/drivers/amdgpu", "class/kfd
 # A GPU that is not cut; the other modes show each part of it as a device of its own.
 _WHOLE = "SPX"
 _MICRO = 1_000_000
+_UNTOLD = "KFD's topology does not tell: it tells whom the device cgroup lets open the GPU's render node"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,12 +59,13 @@ def uuid_of(sysfs: Path, pci: PciAddress) -> GpuUuid:
 
 
 def compute_nodes(sysfs: Path) -> dict[PciAddress, ComputeNode]:
-    """The GPUs of KFD's topology by their places. Raises OSError."""
+    """The GPUs of KFD's topology by their places, as far as it tells. Raises OSError."""
     found = {}
     for folder in (sysfs / KFD_NODES).glob("[0-9]*"):
-        facts = properties(folder / "properties")
-        if facts.get("simd_count"):
-            found[_place(facts)] = ComputeNode(folder=folder, properties=facts)
+        with suppress(PermissionError, ValueError):  # whoever misses a GPU here says so
+            facts = properties(folder / "properties")
+            if facts.get("simd_count"):
+                found[_place(facts)] = ComputeNode(folder=folder, properties=facts)
     return found
 
 
@@ -130,4 +132,5 @@ def _facts(sysfs: Path, pci: PciAddress, index: int, node: ComputeNode | None) -
         subsystem_id=None if vendor is None or board is None else board << 16 | vendor,
         serial=text(folder / "serial_number"),
         vbios=text(folder / "vbios_version"),
+        failed={} if node else dict.fromkeys(("architecture", "multiprocessors"), _UNTOLD),
     )

@@ -11,6 +11,7 @@ from node_agent.hardware.simulated.amd import PROFILES, AmdProfile, SimulatedAmd
 from node_agent.model.gpu import GpuUuid
 
 PROFILE = PROFILES["mi300x-8"]
+REFUSED = Path("/proc/sys/vm/compact_memory")
 FIRST = GpuUuid("GPU-4cbc8b2b2e1ad900")
 
 
@@ -68,6 +69,29 @@ def test_without_kfd_a_gpu_is_known_by_what_the_bus_shows(node: SimulatedAmdNode
         path.unlink()
     gpu = scan(sysfs).gpus[0]
     assert (gpu.architecture, gpu.multiprocessors, gpu.memory) == (None, None, 205822885888)
+
+
+def test_kfd_that_tells_nothing_to_whom_may_not_open_its_gpus_costs_none_of_them(
+    node: SimulatedAmdNode, sysfs: Path
+) -> None:
+    # In the agent's container, which may open no device, each of these files is refused at read(2), for root as well.
+    for path in sysfs.glob("class/kfd/kfd/topology/nodes/*/properties"):
+        path.unlink()
+        path.symlink_to(REFUSED)
+    with pytest.raises(PermissionError):
+        path.read_text()
+    found = scan(sysfs)
+    assert tuple(gpu.uuid for gpu in found.gpus) == node.uuids
+    assert {(gpu.architecture, gpu.multiprocessors) for gpu in found.gpus} == {(None, None)}
+    assert all("device cgroup" in gpu.failed["multiprocessors"] for gpu in found.gpus)
+
+
+def test_a_place_in_kfds_topology_that_cannot_be_is_nobodys(node: SimulatedAmdNode, sysfs: Path) -> None:
+    path = next(iter(sorted(sysfs.glob("class/kfd/kfd/topology/nodes/2/properties"))))
+    path.write_text(path.read_text().replace("location_id ", "location_id 99999"))
+    found = scan(sysfs)
+    assert len(found.gpus) == 8
+    assert [gpu.multiprocessors for gpu in found.gpus].count(None) == 1
 
 
 def test_where_the_module_is_not_loaded_nothing_can_be_asked(tmp_path: Path) -> None:
