@@ -21,11 +21,12 @@ def node_labels(
     """
     left = selection.left_to_others(inventory)
     ours = tuple(gpu for gpu in inventory.gpus if gpu not in left)
+    counted = replace(inventory, gpus=ours) if ours else inventory
     return labels(
-        replace(inventory, gpus=ours) if ours else inventory,
+        counted,
         shares=selection.shares(inventory).gpus,
         machine=machine,
-        mig=_offer(selection, inventory),
+        mig=_offer(selection, counted),
         health=health,
     )
 

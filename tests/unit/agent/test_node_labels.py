@@ -96,6 +96,11 @@ def test_a_gpu_that_is_left_to_others_is_counted_nowhere_nor_are_its_mig_devices
     assert found["gpu.product"] == "NVIDIA-H200"
 
 
+def test_with_strategy_single_a_gpu_that_is_left_to_others_does_not_hide_that_the_rest_are_cut(folder: Path) -> None:
+    found = said(folder, "single", ALIKE, THREE, agent_devices_exclude=["1"])
+    assert (found["gpu.product"], found["gpu.count"]) == ("NVIDIA-H200-MIG-1g.18gb", "2")
+
+
 def test_how_the_others_are_shared_is_told_although_one_is_left_out(folder: Path) -> None:
     found = said(folder, "none", agent_devices_exclude=["1"], agent_sharing_rules=[{"replicas": 4}])
     assert (found["gpu.count"], found["gpu.replicas"]) == ("1", "4")
