@@ -101,7 +101,8 @@ def first_configuration(sources: Sources, label: Latest[str | None]) -> Configur
         ConfigError: it cannot be used, and nothing was kept.
     """
     try:
-        return Configuration(sources=sources, label=label, first=sources.resolve(label.value))
+        first = sources.resolve(label.value)
+        return Configuration(sources=_settled(sources, first), label=label, first=first)
     except ConfigError as error:
         bare = sources.bare
         kept = bare.resolve().settings.paths.state_dir / KEPT
@@ -112,7 +113,12 @@ def first_configuration(sources: Sources, label: Latest[str | None]) -> Configur
             first = replace(bare, file=kept).resolve()
         except ConfigError as older:
             raise ConfigError(f"{error}\n  and what was last in force is of no use: {older}") from error
-        return Configuration(sources=sources, label=label, first=first, trouble=str(error))
+        return Configuration(sources=_settled(sources, first), label=label, first=first, trouble=str(error))
+
+
+def _settled(sources: Sources, first: Resolved) -> Sources:
+    """The sources for as long as the agent runs: GPUs that leave the bus or come to it make no other vendor's node."""
+    return replace(sources, vendor_of=lambda _: first.settings.vendor)
 
 
 class Reloader:
@@ -191,7 +197,12 @@ def tell_notices(found: Resolved) -> None:
 
 
 def in_force(running: Settings, wanted: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """What comes into force of the wanted settings while those run, and the keys of what does not."""
+    """What comes into force of the wanted settings while those run, and the keys of what does not.
+
+    Nothing does with another vendor: the names of that one's resources are in more than one setting.
+    """
+    if wanted.vendor != running.vendor:
+        return running, (AFTER_RESTART["vendor"],)
     kept = {name: getattr(running, name) for name in AFTER_RESTART}
     waiting = (key for name, key in AFTER_RESTART.items() if getattr(wanted, name) != kept[name])
     return replace(wanted, **kept), tuple(waiting)

@@ -20,6 +20,7 @@ from node_agent.config.settings import Health, Log, Rename, Settings
 from node_agent.errors import ConfigError
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
+from node_agent.model.vendor import AMD, NVIDIA
 from node_agent.reporting.status import ConfigStatus
 from tests.fakes.config_map import MountedConfigMap
 from tests.unit.agent.conftest import Place
@@ -261,3 +262,17 @@ def test_a_setting_that_waits_is_left_and_its_key_is_told() -> None:
     settings, waiting = in_force(Settings(), wanted)
     assert settings == replace(Settings(), dra_groups=True)
     assert waiting == ("agent.nodeName", "agent.kubeconfig")
+
+
+def test_nothing_of_a_configuration_for_another_vendor_comes_into_force_before_a_new_start() -> None:
+    running = Settings(resources=(Rename(pattern="*", resource="nvidia.com/large"),))
+    wanted = replace(running, vendor=AMD, resources=(Rename(pattern="*", resource="amd.com/large"),))
+    assert in_force(running, wanted) == (running, ("agent.vendor",))
+
+
+def test_whose_gpus_the_node_has_is_asked_once_in_an_agents_life(place: Place, mounted: MountedConfigMap) -> None:
+    answers = iter([AMD, NVIDIA])
+    asked = replace(sources(place, mounted / "config.yaml"), vendor_of=lambda _: next(answers))
+    configuration = first_configuration(asked, Latest(None))
+    again = configuration.sources.resolve()
+    assert (configuration.first.settings.vendor, again.settings.vendor) == (AMD, AMD)
