@@ -1,5 +1,6 @@
 """How one of AMD's GPUs is: what its health needs, and the figures that people want to see."""
 
+import errno
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -98,7 +99,15 @@ def _memory(folder: Path) -> Memory | None:
 
 
 def _errors(folder: Path, kind: str) -> int | None:
-    """Errors of all blocks since the driver was loaded: ``ue`` could not be corrected, ``ce`` were."""
-    texts = [text(path) or "" for path in sorted(folder.glob("ras/*_err_count"))]
-    counts = [int(count) for found in texts for name, count in _COUNT.findall(found) if name == kind]
+    """Errors of all blocks since the driver was loaded: ``ue`` could not be corrected, ``ce`` were. Raises OSError.
+
+    A sum without a block that is not to be asked just now, as during a reset, would look as if its errors were over.
+    """
+    counts = []
+    for path in sorted(folder.glob("ras/*_err_count")):
+        if found := text(path):
+            told = dict(_COUNT.findall(found))
+            if kind not in told:
+                raise OSError(errno.EAGAIN, f"tells no count of errors but {found[:80]!r}", str(path))
+            counts.append(int(told[kind]))
     return sum(counts) if counts else None

@@ -80,6 +80,17 @@ def test_errors_that_cannot_be_counted_are_a_finding_of_their_own(folder: Path, 
     assert [finding.reason for finding in findings(found)] == [Reason.QUERY_FAILED]
 
 
+def test_while_the_driver_resets_a_gpu_the_errors_of_a_block_that_cannot_be_asked_are_not_over(
+    node: SimulatedAmdNode, folder: Path, sysfs: Path
+) -> None:
+    (folder / "ras/gfx_err_count").write_text("ue: 0\nce: 0\n")
+    (folder / "ras/umc_err_count").write_text("Query currently inaccessible\n")
+    found = read(sysfs, GPU, PLACE)
+    assert found.uncorrected_ecc_errors is None
+    assert "umc_err_count" in found.failed["uncorrected_ecc_errors"]
+    assert [finding.reason for finding in findings(found)] == [Reason.QUERY_FAILED]
+
+
 def test_a_gpu_that_has_left_the_bus_is_lost(node: SimulatedAmdNode, folder: Path, sysfs: Path) -> None:
     node.lose(GPU)
     with pytest.raises(DeviceLost, match=GPU):
