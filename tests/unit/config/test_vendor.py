@@ -3,12 +3,15 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from node_agent.agent.live import selection_of
 from node_agent.config.resolve import Sources, check, sources
 from node_agent.config.settings import Settings
 from node_agent.errors import ConfigError
-from node_agent.model.vendor import AMD, NVIDIA
+from node_agent.model.vendor import AMD, NVIDIA, Vendor
+
+MANIFESTS = Path(__file__).parents[3] / "deploy/daemonset"
 
 
 def settings(**flags: object) -> Settings:
@@ -24,6 +27,18 @@ def test_the_vendor_is_that_of_the_configuration() -> None:
     assert settings(agent_vendor="nvidia").vendor == NVIDIA
     assert amd().vendor == AMD
     assert Sources(environment={"AGENT_VENDOR": "amd"}).resolve().settings.vendor == AMD
+
+
+@pytest.mark.parametrize(
+    ("manifest", "vendor"), [("base/daemonset.yaml", NVIDIA), ("components/amd/daemonset.yaml", AMD)]
+)
+def test_the_manifests_whose_rights_and_mounts_are_for_one_vendor_say_which(manifest: str, vendor: Vendor) -> None:
+    daemonset = yaml.safe_load((MANIFESTS / manifest).read_text())
+    (container,) = daemonset["spec"]["template"]["spec"]["containers"]
+    environment = {one["name"]: one["value"] for one in container["env"] if one["name"] == "AGENT_VENDOR"}
+    others = {NVIDIA: AMD, AMD: NVIDIA}
+    found = Sources(environment=environment, vendor_of=lambda _: others[vendor]).resolve()
+    assert found.settings.vendor == vendor
 
 
 def test_where_it_is_left_open_the_machine_decides_by_the_sysfs_that_is_configured() -> None:
