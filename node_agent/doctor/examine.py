@@ -39,7 +39,7 @@ _OF_CUDA: tuple[Check, ...] = (
     gpus.present,
     gpus.excluded,
 )
-_OF_AMD: tuple[Check, ...] = (amd.module, amd.gpus, amd.nodes, gpus.present)
+_OF_AMD: tuple[Check, ...] = (amd.module, amd.gpus, amd.nodes, gpus.present, gpus.excluded)
 _OF_RUNTIME: tuple[Check, ...] = (gpus.mig, cdi.folder, cdi.spec, cdi.kinds, cdi.runtime, kubelet.sockets)
 _OF_OTHERS: tuple[Check, ...] = (
     kubelet.registry,

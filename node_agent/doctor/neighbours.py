@@ -31,10 +31,11 @@ _COUNT_BOTH: Mapping[str, str] = {
 
 def offers_plain_gpus(place: Place) -> bool:
     """Whether the agent serves ``nvidia.com/gpu`` here, or would once the driver answers."""
-    if not place.settings.device_plugin:
+    vendor = place.settings.vendor
+    if not (place.settings.device_plugin and vendor.cuda):
         return False
     forms = selection_of(place.settings).forms(place.inventory).values()
-    return not place.inventory.gpus or any(form.resource == place.settings.vendor.resource for form in forms)
+    return not place.inventory.gpus or any(form.resource == vendor.resource for form in forms)
 
 
 def registered(node: Object, place: Place) -> Iterator[Finding]:

@@ -7,10 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.agent.hardware import driver_roots
 from node_agent.cli.simulated import AmdSimulation, any_simulation
 from node_agent.config.resolve import resolve
+from node_agent.config.settings import Settings
 from node_agent.doctor.examine import examine
 from node_agent.doctor.finding import Finding, Result
+from node_agent.doctor.owners import node_labels
+from node_agent.doctor.place import Place
+from node_agent.model.inventory import Inventory
+from node_agent.model.vendor import AMD
 
 
 @dataclass
@@ -18,12 +24,16 @@ class Patient:
     folder: Path
     simulated: AmdSimulation
 
-    async def findings(self) -> dict[str, list[Finding]]:
-        """What is said, by check."""
+    def settings(self, **more: object) -> Settings:
         folders = {
             f"agent.paths.{key}": str(self.folder / key) for key in ("kubeletDir", "cdiDir", "stateDir", "runDir")
         }
-        settings = resolve(None, {}, {**self.simulated.flags, **folders, "agent.nodeName": "node-a"}).settings
+        given = {key.replace("_", "."): value for key, value in more.items()}
+        return resolve(None, {}, {**self.simulated.flags, **folders, "agent.nodeName": "node-a", **given}).settings
+
+    async def findings(self, **more: object) -> dict[str, list[Finding]]:
+        """What is said, by check."""
+        settings = self.settings(**more)
         found = await examine(settings, self.simulated.stat, self.folder / "agent.sock")
         by_check: dict[str, list[Finding]] = {}
         for finding in found.findings:
@@ -72,3 +82,20 @@ async def test_a_driver_without_gpus_is_a_warning(patient: Patient) -> None:
     found = await patient.findings()
     assert [one.result for one in found["driver.bound"]] == [Result.WARNING]
     assert "driver.nodes" not in found
+
+
+async def test_gpus_that_are_left_to_others_are_named(patient: Patient) -> None:
+    (finding,) = (await patient.findings(agent_devices_exclude=["0"]))["gpus.excluded"]
+    assert (finding.result, finding.what) == (Result.OK, "left to others: gpu-0")
+
+
+def test_hami_which_serves_nvidias_name_is_in_nobodys_way(patient: Patient) -> None:
+    settings = patient.settings()
+    place = Place(
+        settings=settings,
+        roots=driver_roots(settings),
+        stat=patient.simulated.stat,
+        inventory=Inventory(generation=1, vendor=AMD),
+    )
+    (finding,) = node_labels({"metadata": {"name": "node-a", "labels": {"gpu": "on"}}}, place)
+    assert finding.result is Result.OK
