@@ -146,8 +146,9 @@ def _own_sharing(path: str, rule: SharingRule, vendor: Vendor) -> Iterator[Probl
 
 def _name(path: str, name: str, vendor: Vendor) -> Iterator[Problem]:
     if not _is_name(name, vendor):
-        expected = f"expected a resource such as {vendor.resource}: lower-case letters, digits, '-' and '.', 63 in all"
-        yield Problem(path=path, message=f"{expected}; got {shown(name)}")
+        form = f"in the domain {vendor.domain}, of lower-case letters, digits, '-' and '.', 63 in all"
+        message = f"expected a resource such as {vendor.resource}: {form}; got {shown(name)}"
+        yield Problem(path=path, message=message)
 
 
 def _is_name(name: str, vendor: Vendor) -> bool:

@@ -1,7 +1,7 @@
 """Other programs that do on this node what the agent does: two owners of one thing break a node."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from node_agent.computedomain.names import DRIVER as DOMAINS
@@ -9,28 +9,34 @@ from node_agent.doctor import neighbours
 from node_agent.doctor.finding import Finding, failed, ok, or_ok, warning
 from node_agent.doctor.place import Place, answers
 from node_agent.kube.resources import Object
-from node_agent.model.vendor import Vendor
+from node_agent.model.vendor import AMD, NVIDIA, Vendor
 
 FEATURES = Path("etc/kubernetes/node-feature-discovery/features.d/gfd")
-# The names of the sockets of NVIDIA's device plugin: of whole GPUs, and of MIG devices under the mixed strategy.
-_DEVICE_PLUGIN = re.compile(r"nvidia-(gpu|mig-.*)\.sock")
+# Each vendor's device plugin: its sockets, of whole GPUs and of partitions, and how to have none.
+_DEVICE_PLUGINS: Mapping[Vendor, tuple[re.Pattern[str], str]] = {
+    NVIDIA: (
+        re.compile(r"nvidia-(gpu|mig-.*)\.sock"),
+        "remove nvidia-device-plugin from this node (GPU Operator: devicePlugin.enabled=false), or this agent",
+    ),
+    AMD: (
+        re.compile(r"amd\.com_.+"),
+        "remove AMD's device plugin (amdgpu-device-plugin-daemonset) from this node, or this agent",
+    ),
+}
 _OURS = re.compile(r".*-[0-9a-f]{8}-reg\.sock")
 MANAGER = "gpu-node-agent"
 
 
 def device_plugin(place: Place) -> Iterator[Finding]:
-    """NVIDIA's device plugin: of two for one resource the kubelet takes whoever registered last."""
-    folder = place.kubelet / "device-plugins"
-    names = [path for path in _entries(folder) if _DEVICE_PLUGIN.fullmatch(path.name)]
+    """The vendor's device plugin: of two for one resource the kubelet takes whoever registered last."""
+    folder, vendor = place.kubelet / "device-plugins", place.settings.vendor
+    socket, fix = _DEVICE_PLUGINS[vendor]
     live = [
-        failed("owners.device-plugin", "NVIDIA's device plugin serves here too", path, fix=_STOP_PLUGIN)
-        for path in names
-        if answers(path)
+        failed("owners.device-plugin", f"{vendor.name}'s device plugin serves here too", path, fix=fix)
+        for path in _entries(folder)
+        if socket.fullmatch(path.name) and answers(path)
     ]
-    yield from or_ok(live, "owners.device-plugin", "no other device plugin for NVIDIA's GPUs", folder)
-
-
-_STOP_PLUGIN = "remove nvidia-device-plugin from this node (GPU Operator: devicePlugin.enabled=false), or this agent"
+    yield from or_ok(live, "owners.device-plugin", f"no other device plugin for {vendor.name}'s GPUs", folder)
 
 
 def dra_driver(place: Place) -> Iterator[Finding]:
@@ -63,7 +69,9 @@ def _entries(folder: Path) -> Iterator[Path]:
 
 
 def feature_discovery(place: Place) -> Iterator[Finding]:
-    """GPU Feature Discovery, whose labels have the agent's names."""
+    """GPU Feature Discovery, whose labels have the agent's names; other vendors' programs leave no file."""
+    if not place.settings.vendor.cuda:
+        return
     path = place.host / FEATURES
     if path.exists():
         fix = "remove gpu-feature-discovery from this node where the agent is to write the labels"

@@ -65,7 +65,7 @@ MAY = {
     "doctor/driver.py": "the driver of NVIDIA's GPUs",
     "doctor/gpus.py": "how NVIDIA's GPUs are mended",
     "doctor/neighbours.py": "marks that other schedulers put on the nodes of NVIDIA's GPUs",
-    "doctor/owners.py": "programs of NVIDIA's that do the same",
+    "doctor/owners.py": "the vendors' programs that do the same",
     "dra/attribute_names.py": "a page for people",
     "dra/configs.py": "NVIDIA's opaque configuration of claims",
     "dra/mig_cutter.py": "how a MIG device of somebody else is removed",

@@ -117,6 +117,11 @@ def test_a_name_that_kubernetes_would_refuse_is_named_wherever_it_stands(name: s
     assert complaint.startswith(f"{path}: expected a resource such as nvidia.com/gpu: ")
 
 
+def test_a_name_of_another_vendor_is_refused_with_the_domain_that_this_node_has() -> None:
+    (complaint,) = broken(resources__gpus=[{"pattern": "*", "name": "amd.com/gpu"}])
+    assert "in the domain nvidia.com, " in complaint
+
+
 def test_the_number_of_the_item_is_in_the_path() -> None:
     resources = [{"name": "gpu", "replicas": 2}, {"name": "!", "replicas": 2}]
     (complaint,) = broken(sharing__timeSlicing={"resources": resources})

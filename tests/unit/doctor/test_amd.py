@@ -4,6 +4,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from socket import AF_UNIX, socket
 
 import pytest
 
@@ -99,3 +100,23 @@ def test_hami_which_serves_nvidias_name_is_in_nobodys_way(patient: Patient) -> N
     )
     (finding,) = node_labels({"metadata": {"name": "node-a", "labels": {"gpu": "on"}}}, place)
     assert finding.result is Result.OK
+
+
+@pytest.mark.parametrize("name", ["amd.com_gpu", "amd.com_cpx_nps1"])
+async def test_amds_device_plugin_beside_the_agent_is_a_rival_and_nvidias_is_none(patient: Patient, name: str) -> None:
+    """Their sockets: of whole GPUs, and of partitions where each kind of them is a resource of its own."""
+    folder = patient.folder / "kubeletDir/device-plugins"
+    folder.mkdir(parents=True)
+    with socket(AF_UNIX) as theirs, socket(AF_UNIX) as nvidias:
+        for one, path in ((theirs, folder / name), (nvidias, folder / "nvidia-gpu.sock")):
+            one.bind(str(path))
+            one.listen()
+        (finding,) = (await patient.findings())["owners.device-plugin"]
+    assert (finding.result, finding.where) == (Result.FAILED, str(folder / name))
+    assert "AMD's device plugin" in finding.what
+
+
+async def test_nothing_is_said_of_programs_that_are_for_nvidias_gpus(patient: Patient) -> None:
+    found = await patient.findings()
+    assert "owners.labels" not in found
+    assert [one.what for one in found["owners.device-plugin"]] == ["no other device plugin for AMD's GPUs"]
