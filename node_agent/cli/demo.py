@@ -21,11 +21,13 @@ from node_agent.cli.shared import console, told_to_end
 from node_agent.cli.simulated import AnySimulation, any_simulation
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings
+from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.errors import SimulationError
 from node_agent.kit import logs
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import Gpu, GpuUuid
+from node_agent.model.health import Reason
 from node_agent.topology.drawing import draw
 from node_agent.topology.explain import explain
 from node_agent.topology.preferred import DeviceId, PreferredRequest
@@ -68,8 +70,10 @@ async def _play(simulated: AnySimulation, settings: Settings, hold: bool) -> Non
         await stage.withdrawal_and_return()
         stage.summary()
         if hold:
-            stage.how_to_go_on()
-            await told_to_end()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(told_to_end())
+                await asyncio.sleep(0)  # which listens before anybody is told that they may end it
+                stage.how_to_go_on()
 
 
 class Stage:
@@ -170,19 +174,19 @@ class Stage:
         # A clone's own environment is not on the path of another terminal.
         program = "node-agent" if shutil.which("node-agent") else Path(sys.executable).with_name("node-agent")
         self._out.print("\nServing until Ctrl-C. In another terminal:")
-        for words in (
-            f"status --socket {run_dir}/agent.sock",
+        faults = (
             f"simulate xid --gpu {gpu} --code 48 --socket {run_dir}/simulate.sock",
             f"simulate restore-gpu --gpu {gpu} --socket {run_dir}/simulate.sock",
-        ):
+        )
+        for words in (f"status --socket {run_dir}/agent.sock", *(faults if self._settings.vendor.cuda else ())):
             self._out.print(f"  {program} {words}", soft_wrap=True)
 
     async def _offered(self) -> int:
-        """How many GPUs the agent offers, as soon as it offers any."""
+        """How many GPUs the agent offers, as soon as it offers any and has looked at all."""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 async for offer in self._agent.plugins[self._resource].offer.watch():
-                    if any(device.healthy for device in offer.devices):
+                    if any(device.healthy for device in offer.devices) and all(map(self._decided, offer.devices)):
                         break
         except TimeoutError as error:
             name = self._simulated.node.profile.name
@@ -190,6 +194,13 @@ class Stage:
                 f"the node {name} has no GPU that can be offered: choose another --profile"
             ) from error
         return sum(device.healthy for device in self._agent.plugins[self._resource].offer.value.devices)
+
+    def _decided(self, device: OfferedDevice) -> bool:
+        """Whether it is offered, or is out of service for what was found, and not since nobody has looked yet."""
+        health = self._agent.board.report.value.of(device.gpu)
+        return device.healthy or (
+            health.withdrawn and all(one.reason is not Reason.NOT_PROBED for one in health.causes)
+        )
 
     def _listed(self) -> list[Gpu]:
         """The GPUs that the kubelet lists, in its order."""

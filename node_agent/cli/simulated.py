@@ -114,7 +114,7 @@ def any_simulation(profile: str, tree: Path) -> Iterator[AnySimulation]:
 @contextmanager
 def simulation(profile: str, tree: Path) -> Iterator[Simulation]:
     """Stand a simulated node in for the real one while the block runs, with its files below ``tree``."""
-    node = SimulatedNode(load_profile(profile))
+    node = SimulatedNode(load_profile(profile, beside=AMD_PROFILES))
     node.write_tree(tree)
     with install(node):
         yield Simulation(node=node, tree=tree)

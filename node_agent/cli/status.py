@@ -76,7 +76,8 @@ def show(found: Status) -> None:
     from rich.table import Table
 
     out = console()
-    versions = f"node-agent {found.version}, driver {found.driver or '?'}, CUDA {found.cuda or '?'}"
+    cuda = f", CUDA {found.cuda}" if found.cuda else ""
+    versions = f"node-agent {found.version}, driver {found.driver or '?'}{cuda}"
     out.print(f"[bold]{plain(found.node)}[/bold]  {plain(versions)}")
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("GPU", "product", "PCI", "NUMA", "memory", "health", "UUID"):

@@ -70,7 +70,8 @@ def page(shown: Shown) -> str:
 
 def _header(shown: Shown) -> Html:
     status = shown.status
-    versions = f"node-agent {status.version}, driver {status.driver or '?'}, CUDA {status.cuda or '?'}"
+    cuda = f", CUDA {status.cuda}" if status.cuda else ""
+    versions = f"node-agent {status.version}, driver {status.driver or '?'}{cuda}"
     again = f"asked for again every {shown.refresh} s" if shown.refresh else "not asked for again by itself"
     return tag(
         "header",

@@ -7,7 +7,7 @@ state that grows from a profile is in ``gpu`` and ``driver``.
 """
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -323,8 +323,11 @@ def profile_names() -> list[str]:
     return sorted(_stems("profiles"))
 
 
-def load_profile(name_or_path: str | Path) -> NodeProfile:
-    """A shipped profile by name, or a profile file by path (anything with a slash, a suffix or of type Path)."""
+def load_profile(name_or_path: str | Path, beside: Iterable[str] = ()) -> NodeProfile:
+    """A shipped profile by name, or a profile file by path (anything with a slash, a suffix or of type Path).
+
+    ``beside``: further names that can be had where this was called from, for whoever gave a wrong one.
+    """
     text = str(name_or_path)
     # A name never looks like a path, so that a file in the current folder cannot hide a shipped profile.
     if isinstance(name_or_path, Path) or "/" in text or text.endswith((".yaml", ".yml")):
@@ -332,7 +335,8 @@ def load_profile(name_or_path: str | Path) -> NodeProfile:
     elif text in profile_names():
         source = _shipped("profiles") / f"{text}.yaml"
     else:
-        raise SimulationError(f"no profile is named {text!r}; there are {', '.join(profile_names())}, or give a path")
+        names = ", ".join(sorted({*profile_names(), *beside}))
+        raise SimulationError(f"no profile is named {text!r}; there are {names}, or give a path")
     return _with_boards(_read(source, NodeProfile), source)
 
 

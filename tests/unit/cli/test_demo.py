@@ -73,6 +73,7 @@ def test_a_node_that_does_not_exist_is_answered_with_those_that_do() -> None:
     done = played("--profile", "h200")
     assert done.returncode == 1
     assert done.stderr.startswith("node-agent: no profile is named 'h200'; there are ")
+    assert "mi300x-8, " in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
@@ -89,3 +90,15 @@ def test_a_demo_that_is_held_serves_until_it_is_told_to_end(number: signal.Signa
         process.send_signal(number)
         assert process.wait(10) == 0
     assert not Path(socket).parent.exists()
+
+
+def test_a_demo_that_is_held_names_no_faults_where_none_can_be_sent() -> None:
+    """Nodes with AMD's GPUs have no socket for faults."""
+    with subprocess.Popen([*PROGRAM, "--profile", "mi300x-8", "--hold"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "node-agent status --socket" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        assert "simulate" not in process.stdout.read()
+        assert process.wait(60) == 0
