@@ -1,5 +1,7 @@
 """AMD's GPUs on a real node: installed as the overlay for them says, with the rights that this gives and no others."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.node.agent import gpu_pod, start
@@ -11,6 +13,17 @@ from tests.node.rig.waiting import wait_until
 pytestmark = pytest.mark.node
 
 RESOURCE, DRIVER = "amd.com/gpu", "gpu.amd.com"
+NAMES = "/var/lib/gpu-node-agent/names.json"
+
+
+@pytest.fixture(autouse=True)
+def other_gpus(real_node: RealNode) -> Iterator[None]:
+    """Have the node forget these GPUs: their names would be those of no GPU of the next test's."""
+    yield
+    real_node.machine.run(["rm", "-f", NAMES])
+    for one in real_node.api.list("ResourceSlice"):
+        if one["spec"]["driver"] == DRIVER:
+            real_node.api.delete("ResourceSlice", one["metadata"]["name"])
 
 
 def claim(name: str) -> Object:
