@@ -10,8 +10,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import traceback
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,10 @@ from node_agent.config import watch
 from node_agent.config.resolve import Sources
 from node_agent.deviceplugin import holding
 from node_agent.deviceplugin import server as plugin_server
+from node_agent.errors import SimulationError
 from node_agent.hardware import inventory
 from node_agent.hardware.nvml import events, readings
-from node_agent.hardware.simulated import install
+from node_agent.hardware.simulated import SimulatedNode, install
 from node_agent.hardware.simulated.control import ControlServer
 from node_agent.hardware.simulated.placeholders import stat
 from node_agent.hardware.simulated.profile import NodeProfile
@@ -57,6 +60,10 @@ DEFAULTS: tuple[tuple[Any, dict[str, float]], ...] = (
     (upkeep.Upkeep.__init__, {"lag": 0.0}),
     (holding.LimitDoor.__init__, {"every_seconds": 0.2, "admission_seconds": 0.5}),
 )
+
+
+PATIENCE = 30.0
+"""Seconds for which a dead agent's socket may still be held."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,11 +114,29 @@ def _be_agent(start: Start) -> None:
     logs.configure("info", "text")
     node = lasting(start.profile, start.hardware)
     boundaries = Boundaries(Fuse(start.fuse), (start.tree, start.hardware.parent))
-    with install(node), ControlServer(node, start.control):
+    with install(node), _controlled(node, start.control):
         node.write_tree(start.tree, devices="placeholder")
         boundaries.watch_hardware()
         boundaries.watch()
         asyncio.run(_work(start.sources))
+
+
+@contextmanager
+def _controlled(node: SimulatedNode, path: Path) -> Iterator[None]:
+    """Let the node be broken from outside. What a dead agent was about to start has its socket until it is executed."""
+    control, ends = ControlServer(node, path), time.monotonic() + PATIENCE
+    while True:
+        try:
+            control.start()
+            break
+        except SimulationError:
+            if time.monotonic() > ends:
+                raise
+            time.sleep(0.01)
+    try:
+        yield
+    finally:
+        control.stop()
 
 
 async def _work(sources: Sources) -> None:
