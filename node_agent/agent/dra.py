@@ -266,6 +266,7 @@ def _assembled(
         preparer=preparer,
         published=lambda: _known(pool, around.inventory.value),
         with_modes=sharers.with_modes,
+        holders_known=around.limits.be_sure,
     )
     server = DraServer(
         driver=driver,

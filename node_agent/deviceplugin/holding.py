@@ -6,6 +6,7 @@ partitions, which may be gone by then: what of its GPU such a one took is then k
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +14,7 @@ from contextlib import suppress
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.offer import OfferedDevice, is_ours, place_of
-from node_agent.errors import DeviceHeld, KubeletError
+from node_agent.errors import DeviceHeld, HoldersUnknown, KubeletError
 from node_agent.kit.ages import Ages
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
@@ -65,7 +66,7 @@ class LimitDoor:
         self._first_answer_by = 0.0
         self._trouble, self._conflict, self._strange = Steady(), Steady(), Steady()
         self._listed: Mapping[str, float] = {}
-        self._news = asyncio.Event()
+        self._news, self._turn, self._looked = asyncio.Event(), asyncio.Lock(), -math.inf
         self.synced = asyncio.Event()
 
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
@@ -81,6 +82,19 @@ class LimitDoor:
         for grant in grants:
             self._ages.of(grant.holder.id, self._ledger.grants.value[grant.holder.id].since)
         self._news.set()
+
+    async def be_sure(self) -> None:
+        """Know what pods hold by now, before a claim gets devices. Raises HoldersUnknown while nobody tells.
+
+        A kubelet that was just started lists no pod before it has read them, so an agent that was started with it may
+        have learned nothing of those that went on: it asks again when the kubelet has come so far as to want a claim.
+        """
+        if self._ages.of("", self._told_since()) > self._admission_seconds:
+            return
+        try:
+            await self._look(since=time.monotonic())
+        except KubeletError as error:
+            raise HoldersUnknown(f"what pods hold by their limits is not known: {error}") from error
 
     async def run(self) -> None:
         """Keep the ledger's limits those of the kubelet until cancelled."""
@@ -108,8 +122,18 @@ class LimitDoor:
             async with asyncio.timeout(max(0.0, self._first_answer_by - time.monotonic())):
                 await self.synced.wait()
 
-    async def _look(self) -> None:
-        """Take into the ledger what the kubelet has given out, and out of it what no pod has any more."""
+    async def _look(self, since: float = math.inf) -> None:
+        """Take into the ledger what the kubelet has given out, and out of it what no pod has any more.
+
+        A look that somebody else has begun ``since`` is as good as one's own.
+        """
+        async with self._turn:
+            if self._looked < since:
+                begun = time.monotonic()
+                await self._follow()
+                self._looked = begun
+
+    async def _follow(self) -> None:
         before = self._ledger.grants.value
         held = await self.held()
         if (begun := self._told_since()) != self._told_by:

@@ -143,7 +143,8 @@ class ClaimOperations(Operations):
     """Prepares and unprepares claims of ``driver``.
 
     ``published`` tells the devices by name, as they are offered now; it raises PoolUnknown as long as it cannot.
-    ``with_modes`` reads a claim's configuration, and says how its devices have to be set.
+    ``with_modes`` reads a claim's configuration, and says how its devices have to be set. ``holders_known`` awaits that
+    the ledger has what pods hold by their limits; it raises HoldersUnknown where that cannot be known.
     """
 
     def __init__(
@@ -154,6 +155,7 @@ class ClaimOperations(Operations):
         preparer: Preparer,
         published: Callable[[], Mapping[str, PublishedDevice]],
         with_modes: Callable[[Claim], Claim],
+        holders_known: Callable[[], Awaitable[None]],
         patience: float = PATIENCE_SECONDS,
     ) -> None:
         super().__init__(patience)
@@ -162,6 +164,7 @@ class ClaimOperations(Operations):
         self._preparer = preparer
         self._published = published
         self._with_modes = with_modes
+        self._holders_known = holders_known
 
     async def _prepare(self, ref: ClaimRef, asked: float) -> Prepared:
         claim = await self._claims.claim(ref)
@@ -169,6 +172,7 @@ class ClaimOperations(Operations):
         for result in claim.of_driver(self._driver):
             if result.device not in published:
                 raise UnknownDevice(f"claim {claim.full_name}: this node offers no device {result.device}")
+        await self._holders_known()
         grant = await self._preparer.prepare(self._with_modes(claim), published, asked=asked)
         log.debug("answered", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
         return tuple(

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.errors import DeviceHeld, KubeletError
+from node_agent.errors import DeviceHeld, HoldersUnknown, KubeletError
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -53,6 +54,11 @@ class Pods:
             await self.meanwhile()
         return answer
 
+    @property
+    def looks(self) -> int:
+        """How often it was asked."""
+        return self._looks.value
+
     async def asked_again(self) -> None:
         """Await a whole look: one that begins from now on, and the beginning of the next one."""
         now = self._looks.value
@@ -62,13 +68,13 @@ class Pods:
                     return
 
 
-def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0) -> LimitDoor:
+def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0, every_seconds: float = 0.02) -> LimitDoor:
     return LimitDoor(
         ledger=ledger,
         held=pods,
         inventory=Latest(node(8)),
         told_since=lambda: pods.since,
-        every_seconds=0.02,
+        every_seconds=every_seconds,
         admission_seconds=admission_seconds,
     )
 
@@ -293,6 +299,43 @@ async def test_a_restarted_agent_learns_from_the_kubelet_what_pods_hold(ledger: 
     pods.held = {RESOURCE: ["GPU-5"], "other.com/nic": ["nic-0"]}
     async with running(door_of(ledger, pods).run()):
         await until_held(ledger, "GPU-5")
+
+
+async def test_a_claim_waits_for_what_a_kubelet_lists_that_was_started_with_the_agent(ledger: Ledger) -> None:
+    """It lists no pod before it has read them, and one that goes on may be in no record: held, and never written."""
+    pods = Pods()
+    pods.since = time.time()
+    door = door_of(ledger, pods, admission_seconds=60.0, every_seconds=3600.0)
+    async with running(door.run()):
+        await door.synced.wait()
+        pods.held = {RESOURCE: ["GPU-1"]}
+        await door.be_sure()
+        with pytest.raises(DeviceHeld, match="GPU-1 is held by limit"):
+            await claim(ledger, "GPU-1")
+
+
+async def test_a_kubelet_that_has_been_there_for_long_is_not_asked_for_each_claim(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.since = time.time() - 61.0
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    await door.be_sure()
+    assert pods.looks == 0
+
+
+async def test_claims_that_wait_together_for_what_pods_hold_ask_together(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.since = time.time()
+    pods.meanwhile = partial(asyncio.sleep, 0.01)
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    await asyncio.gather(*(door.be_sure() for _ in range(50)))
+    assert 1 <= pods.looks <= 2
+
+
+async def test_no_claim_is_prepared_while_a_kubelet_that_was_just_started_does_not_tell(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.since, pods.held = time.time(), None
+    with pytest.raises(HoldersUnknown, match="nobody tells"):
+        await door_of(ledger, pods, admission_seconds=60.0).be_sure()
 
 
 async def test_a_gpu_whose_shares_pods_hold_is_not_given_out_whole_by_an_agent_that_has_just_been_started(

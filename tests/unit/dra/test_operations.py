@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -76,8 +77,18 @@ def ref(one: Claim) -> ClaimRef:
     return ClaimRef(uid=one.uid, namespace=one.namespace, name=one.name)
 
 
+async def wait_for(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def known_at_once() -> None:
+    """Nothing is held by limits."""
+
+
 @asynccontextmanager
-async def world(folder: Path, *steps: Step, patience: float = 5.0) -> AsyncIterator[World]:
+async def world(
+    folder: Path, *steps: Step, patience: float = 5.0, holders_known: Callable[[], Awaitable[None]] = known_at_once
+) -> AsyncIterator[World]:
     async with node(folder, *steps) as parts:
         known = KnownClaims()
         operations = ClaimOperations(
@@ -86,6 +97,7 @@ async def world(folder: Path, *steps: Step, patience: float = 5.0) -> AsyncItera
             preparer=parts.preparer,
             published=lambda: DEVICES,
             with_modes=SHARERS.with_modes,
+            holders_known=holders_known,
             patience=patience,
         )
         yield World(known, parts.preparer, operations)
@@ -171,6 +183,16 @@ async def test_trouble_that_may_pass_is_tried_again_within_the_call(tmp_path: Pa
         here.known.troubles = [trouble]
         assert prepared(await here.operations.prepare(refs), "a")
         assert not here.known.troubles
+
+
+async def test_no_claim_gets_a_device_before_it_is_known_what_pods_hold_by_limits(tmp_path: Path) -> None:
+    waits = asyncio.Event()
+    async with world(tmp_path, holders_known=partial(wait_for, waits)) as here, asyncio.timeout(30):
+        preparing = asyncio.create_task(here.operations.prepare(here.knows(claim("a", "gpu-0"))))
+        await asyncio.sleep(0.05)
+        assert not here.preparer.called_since(uid_of("a"), 0.0)
+        waits.set()
+        assert prepared(await preparing, "a")
 
 
 async def test_trouble_that_does_not_pass_is_the_answer_in_time(tmp_path: Path) -> None:

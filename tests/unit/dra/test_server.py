@@ -102,6 +102,10 @@ def folder() -> Iterator[Path]:
         yield Path(made)
 
 
+async def known_at_once() -> None:
+    """Nothing is held by limits."""
+
+
 @pytest.fixture
 async def place(folder: Path, tmp_path: Path) -> AsyncIterator[Place]:
     async with node(tmp_path) as parts:
@@ -112,6 +116,7 @@ async def place(folder: Path, tmp_path: Path) -> AsyncIterator[Place]:
             preparer=parts.preparer,
             published=lambda: DEVICES,
             with_modes=lambda claim: claim,
+            holders_known=known_at_once,
             patience=5.0,
         )
         (folder / "plugins_registry").mkdir()
