@@ -5,6 +5,7 @@ session has a socket of a fresh name (a name used twice can wedge the kubelet un
 kubelet, the socket or the stream is gone, and is followed by the next one.
 """
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Hashable, Iterator
@@ -27,6 +28,8 @@ SOCKET_PREFIX = "node-agent-"
 LOOK_SECONDS = 0.5
 # The kubelet opens its stream at once after it has accepted a registration.
 STREAM_SECONDS = 10.0
+# A folder that is wiped loses its sockets one after another: the kubelet's own may be gone a moment after the plugin's.
+WIPE_SECONDS = 0.2
 # A session that lasted this long was a good one: the next trouble is tried again soon.
 STEADY_SECONDS = 30.0
 
@@ -126,6 +129,9 @@ class DevicePluginServer:
             if now != kubelet:
                 return "the kubelet restarted"
             if identity(path) != own:
+                await asyncio.sleep(WIPE_SECONDS)
+                if self._route.kubelet() is None:
+                    continue
                 return "the plugin's socket was removed"
             if self._renewals.value != renewals:
                 return "the kubelet has the devices of another plugin"

@@ -114,6 +114,20 @@ async def test_a_stream_is_held_on_to_while_no_socket_of_a_kubelet_allows_anothe
         assert (view.allocatable, view.registrations) == (8, 1)
 
 
+async def test_a_stream_is_held_on_to_where_the_kubelets_socket_is_wiped_a_moment_after_the_plugins(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    async with kubelet.running(), served(world, kubelet):
+        own = Path((await kubelet.until(RESOURCE, allocatable=8)).endpoint)
+        own.unlink()
+        await asyncio.sleep(0.02)
+        for path in kubelet.folder.glob("*.sock"):
+            path.unlink()
+        await asyncio.sleep(1.2)
+        view = kubelet.view(RESOURCE)
+        assert (view.allocatable, view.registrations) == (8, 1)
+
+
 async def test_a_stream_that_the_kubelet_drops_is_registered_again(world: World, kubelet: EmbeddedKubelet) -> None:
     async with kubelet.running(), served(world, kubelet):
         await kubelet.until(RESOURCE, allocatable=8)
