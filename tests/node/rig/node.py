@@ -166,6 +166,8 @@ class RealNode:
         """
         if not self.machine.programs["kubelet"].running:
             self.start_kubelet()
+        elif not (self.device_plugins / "kubelet.sock").exists():
+            self.restart_kubelet()
         # A pod with a claim ends only when its driver has unprepared it: programs and DaemonSets are there until then.
         daemons = [made for made in self.api.created if made["kind"] == "DaemonSet"]
         self._delete([made for made in self.api.created if made not in daemons])

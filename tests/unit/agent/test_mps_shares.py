@@ -122,12 +122,19 @@ async def test_more_than_one_share_for_a_container_is_refused_with_the_reason(pl
             await place.kubelet.admit("a", RESOURCE, 2)
 
 
+async def until_said(agent: Agent, trouble: str) -> None:
+    """Await that this alone keeps all shares from being offered: at first their daemon has not been started."""
+    async with asyncio.timeout(60):
+        async for offer in agent.plugins[RESOURCE].offer.watch():
+            if {one.trouble for one in offer.devices if one.shared is not None} == {trouble}:
+                return
+
+
 async def test_a_rule_that_the_gpu_cannot_serve_costs_that_gpu_and_says_why(place: Place) -> None:
     async with sharing(place, by_mps(place, "0", shares=49)) as agent:
         view = await place.kubelet.until(RESOURCE, allocatable=1)
         assert len(view.devices) == 50
-        troubles = {one.trouble for one in agent.plugins[RESOURCE].offer.value.devices if one.shared is not None}
-        assert troubles == {"49 shares of gpu-2 are too many: it takes 48 MPS clients at once"}
+        await until_said(agent, "49 shares of gpu-2 are too many: it takes 48 MPS clients at once")
         assert mode(place, 0) == 0
 
 
