@@ -126,6 +126,12 @@ SCHEDULER_PLUGINS = Module(
     project=SCHEDULER_PLUGINS_PROJECT,
     programs={"topology-scheduler": f"{SCHEDULER_PLUGINS_PROJECT}/cmd/scheduler"},
 )
+KAI_PROJECT = "github.com/NVIDIA/KAI-scheduler"
+KAI = Module(
+    folder="kai",
+    project=KAI_PROJECT,
+    programs={f"kai-{name}": f"{KAI_PROJECT}/cmd/{name}" for name in ("scheduler", "binder", "podgrouper")},
+)
 # Not part of a node either: what puts the manifests together, in an operator's hand.
 HELM = Module(folder="helm", project="helm.sh/helm/v4", programs={"helm": "helm.sh/helm/v4/cmd/helm"})
 KUSTOMIZE = Module(
