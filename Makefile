@@ -17,7 +17,7 @@ READY := .venv/.ready
 SITE := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-kueue test-numa test-runtimes test-fabric test-deaths test-gpu soak life crash fuzz fuzz-guided check docs format bench bench-short bench-cluster release audit protos lock clean
+.PHONY: help demo rig rig-down test test-node test-skew test-nfd test-kueue test-numa test-kai test-runtimes test-fabric test-deaths test-gpu soak life crash fuzz fuzz-guided check docs format bench bench-short bench-cluster release audit protos lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,9 @@ test-nfd: $(READY) ## labels and topology object beside the real Node Feature Di
 
 test-kueue: $(READY) ## jobs with limits and claims under the quotas of the real Kueue (Go, root; builds it once)
 	$(BIN)/python -m pytest -m kueue tests/node/test_kueue.py $(ARGS)
+
+test-kai: $(READY) ## pods placed by the real KAI Scheduler, whole GPUs and fractions (Go, root; builds it once)
+	$(BIN)/python -m pytest -m kai tests/node/test_kai.py $(ARGS)
 
 test-numa: $(READY) ## pods placed by NUMA node by the real scheduler-plugins (Go, root; builds it once)
 	$(BIN)/python -m pytest -m scheduler_plugins tests/node/test_scheduler_plugins.py $(ARGS)
