@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from node_agent.agent.access import access_of
 from node_agent.agent.mps import forget_gone_claims
@@ -85,6 +86,15 @@ class Surroundings:
     slices: TimeSlices
     live: Latest[Settings]
 
+    @property
+    def driver(self) -> str:
+        return self.settings.vendor.driver
+
+    @property
+    def plugin_folder(self) -> Path:
+        """The driver's own, of those that the kubelet gives to plugins."""
+        return self.settings.paths.kubelet_dir / "plugins" / self.driver
+
 
 def chosen_access(settings: Settings) -> Access | None:
     """How the API server is reached; None where the driver is off, or ``auto`` and there is no way.
@@ -121,7 +131,6 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
     withholder = Withholder(around.ledger.grants, around.served, cutting.sweep.strays, around.inventory)
     pool = _pool(around, withholder.places)
     async with KubeClient(access) as client:
-        driver_name = settings.vendor.driver
         specs = ClaimSpecs(
             kind=settings.vendor.cdi_claim_kind,
             writer=SpecWriter(settings.paths.cdi_dir),
@@ -131,9 +140,9 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
         )
         sharers = _sharers(around, pool, cutting.live)
         steps = Steps(around.ledger, [cutting.step, *_steps(around, pool, sharers, cutting.live)])
-        async with Preparer(driver=driver_name, ledger=around.ledger, specs=specs, steps=steps) as preparer:
+        async with Preparer(driver=around.driver, ledger=around.ledger, specs=specs, steps=steps) as preparer:
             upkeep = Upkeep(ledger=around.ledger, specs=specs, preparer=preparer)
-            claims = NodeClaims(client, driver=driver_name, pool=settings.node_name, grants=around.ledger.grants)
+            claims = NodeClaims(client, driver=around.driver, pool=settings.node_name, grants=around.ledger.grants)
             driver = _assembled(around, client, claims, pool, sharers, preparer=preparer)
             yield replace(
                 driver,
@@ -203,7 +212,7 @@ def _pool(around: Surroundings, withheld: Latest[frozenset[Place]]) -> PoolKeepe
 
 def _sharers(around: Surroundings, pool: PoolKeeper, live: LivePartitions) -> Sharers:
     return Sharers(
-        driver=around.settings.vendor.driver,
+        driver=around.driver,
         published=lambda: _published(pool),
         gpus=lambda: around.inventory.value.by_uuid,
         lacks=around.what_mps_lacks,
@@ -244,9 +253,8 @@ def _steps(around: Surroundings, pool: PoolKeeper, sharers: Sharers, live: LiveP
                 told[name] = {**told[name], "uuid": {"string": made.uuid}}
         return told
 
-    driver = around.settings.vendor.driver
-    folder = around.settings.paths.kubelet_dir / "plugins" / driver
-    return [*sharing, MetadataStep(driver=driver, folder=folder, attributes=attributes, lane=around.files)]
+    metadata = MetadataStep(driver=around.driver, folder=around.plugin_folder, attributes=attributes, lane=around.files)
+    return [*sharing, metadata]
 
 
 def _assembled(
@@ -258,8 +266,7 @@ def _assembled(
     *,
     preparer: Preparer,
 ) -> DraDriver:
-    settings, published = around.settings, partial(_published, pool)
-    driver = settings.vendor.driver
+    settings, driver, published = around.settings, around.driver, partial(_published, pool)
     operations = ClaimOperations(
         driver=driver,
         claims=claims,
@@ -270,7 +277,7 @@ def _assembled(
     )
     server = DraServer(
         driver=driver,
-        folder=settings.paths.kubelet_dir / "plugins" / driver,
+        folder=around.plugin_folder,
         registry=settings.paths.kubelet_dir / "plugins_registry",
         operations=operations,
         feed=lambda: HealthFeed(

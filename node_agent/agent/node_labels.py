@@ -19,9 +19,8 @@ def node_labels(
     Schedulers take the count for what they may give out, so GPUs that are left to others are in no label; where all
     are, nobody asks the agent for any, and the labels describe the hardware.
     """
-    left = selection.left_to_others(inventory)
-    ours = tuple(gpu for gpu in inventory.gpus if gpu not in left)
-    counted = replace(inventory, gpus=ours) if ours else inventory
+    kept = selection.kept(inventory)
+    counted = replace(inventory, gpus=kept) if kept else inventory
     return labels(
         counted,
         shares=selection.shares(inventory).gpus,

@@ -146,6 +146,10 @@ class Selection:
         """The GPUs that the agent has nothing to do with but to watch them."""
         return tuple(gpu for gpu in inventory.gpus if named(self.exclude, gpu))
 
+    def kept(self, inventory: Inventory) -> tuple[Gpu, ...]:
+        """The GPUs that are not left to others."""
+        return tuple(gpu for gpu in inventory.gpus if not named(self.exclude, gpu))
+
     def notes(self, inventory: Inventory) -> tuple[str, ...]:
         """What is not offered although it is there, and what the rules name in vain."""
         whole = self.whole(inventory)

@@ -55,8 +55,7 @@ _LEAVE = "name them in agent.devices.exclude, or in filterdevices of that plugin
 def _offered(place: Place) -> tuple[Gpu, ...]:
     if not (place.settings.device_plugin or place.settings.dra is not False):
         return ()
-    left = selection_of(place.settings).left_to_others(place.inventory)
-    return tuple(gpu for gpu in place.inventory.gpus if gpu not in left)
+    return selection_of(place.settings).kept(place.inventory)
 
 
 def _names(offered: Collection[Gpu], annotation: str) -> str:
