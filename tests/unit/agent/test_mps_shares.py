@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -122,11 +122,11 @@ async def test_more_than_one_share_for_a_container_is_refused_with_the_reason(pl
             await place.kubelet.admit("a", RESOURCE, 2)
 
 
-async def until_said(agent: Agent, trouble: str) -> None:
-    """Await that this alone keeps all shares from being offered: at first their daemon has not been started."""
+async def until_said(agent: Agent, is_it: Callable[[set[str | None]], bool]) -> None:
+    """Await that this keeps shares from being offered: at first their daemon has not been started."""
     async with asyncio.timeout(60):
         async for offer in agent.plugins[RESOURCE].offer.watch():
-            if {one.trouble for one in offer.devices if one.shared is not None} == {trouble}:
+            if is_it({one.trouble for one in offer.devices if one.shared is not None}):
                 return
 
 
@@ -134,7 +134,8 @@ async def test_a_rule_that_the_gpu_cannot_serve_costs_that_gpu_and_says_why(plac
     async with sharing(place, by_mps(place, "0", shares=49)) as agent:
         view = await place.kubelet.until(RESOURCE, allocatable=1)
         assert len(view.devices) == 50
-        await until_said(agent, "49 shares of gpu-2 are too many: it takes 48 MPS clients at once")
+        too_many = {"49 shares of gpu-2 are too many: it takes 48 MPS clients at once"}
+        await until_said(agent, lambda troubles: troubles == too_many)
         assert mode(place, 0) == 0
 
 
@@ -214,11 +215,7 @@ async def test_a_daemon_that_cannot_start_is_tried_in_its_own_time_and_its_reaso
     faults.write_text('{"refuse": "no permission"}')
     async with sharing(place, settings) as agent:
         await place.kubelet.until(RESOURCE, allocatable=1)
-        async with asyncio.timeout(30):
-            async for offer in agent.plugins[RESOURCE].offer.watch():
-                troubles = {one.trouble for one in offer.devices if one.shared is not None}
-                if any("no permission" in str(trouble) for trouble in troubles):
-                    break
+        await until_said(agent, lambda troubles: any("no permission" in str(one) for one in troubles))
         faults.write_text("{}")
         await place.kubelet.until(RESOURCE, allocatable=5)
 
