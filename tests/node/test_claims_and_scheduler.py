@@ -5,10 +5,9 @@ import signal
 import pytest
 
 from tests.node import agent as agents
-from tests.node.installed import NAMESPACE, AgentPod
-from tests.node.rig.api import Api, ApiError, Object
+from tests.node.installed import AgentPod
+from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.pods import busybox_pod
 from tests.node.rig.waiting import wait_until
 from tests.node.test_claims import DRIVER, agent, attribute, claim, cluster, devices, pod_with, run, start_process
 
@@ -102,37 +101,3 @@ def rule(name: str, device: str, effect: str, *, key: str = MAINTENANCE) -> Obje
 
 def unprepared(agent: AgentPod) -> str:
     return "\n".join(line for line in agent.text().splitlines() if "claim unprepared" in line)
-
-
-def test_an_agent_may_write_slices_of_its_own_node_alone(cluster: RealNode) -> None:
-    manifest = busybox_pod("identity", serviceAccountName="gpu-node-agent")
-    manifest["metadata"]["namespace"] = NAMESPACE
-    bound = Api(cluster.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=cluster.pods.run(manifest)))
-    made = bound.create(slice_of(cluster.name))
-
-    def is_let_in() -> bool:
-        """Whether another node's slice is taken, as it is until the policy is in force, which takes a moment."""
-        try:
-            other = bound.create(slice_of("other"))
-        except ApiError as error:
-            assert "must not touch the resourceslices of node other" in str(error)
-            return False
-        cluster.api.delete("ResourceSlice", other["metadata"]["name"])
-        return True
-
-    wait_until("the policy is in force", lambda: not is_let_in())
-    bound.delete("ResourceSlice", made["metadata"]["name"])
-
-    unbound = Api(cluster.service_account_kubeconfig("gpu-node-agent", NAMESPACE))
-    with pytest.raises(ApiError, match="token names no node"):
-        unbound.create(slice_of(cluster.name))
-
-
-def slice_of(node: str) -> Object:
-    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceSlice",
-        "metadata": {"name": f"{node}-test"},
-        "spec": {"driver": "test.example", "nodeName": node, "pool": pool, "devices": [{"name": "one"}]},
-    }

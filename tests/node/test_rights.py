@@ -14,7 +14,6 @@ from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 from tests.node.rig.waiting import wait_until
 from tests.node.test_claims import DRIVER
-from tests.node.test_claims_and_scheduler import slice_of
 
 pytestmark = pytest.mark.node
 
@@ -46,6 +45,16 @@ def granted(node: RealNode, mode: str = "") -> Api:
     return agent
 
 
+def slice_of(node: str) -> Object:
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-test"},
+        "spec": {"driver": "test.example", "nodeName": node, "pool": pool, "devices": [{"name": "one"}]},
+    }
+
+
 def refusal(call: Any, *arguments: Any) -> str:
     """What the API server says against it; empty where it lets it happen."""
     try:
@@ -71,6 +80,18 @@ def test_the_agent_writes_what_is_its_own_nodes_and_nothing_of_another(node: Rea
         (agent.patch, "Node", OTHER, STATUS, "", "status"),
     ):
         assert f"of node {OTHER}" in refusal(call, *arguments)
+
+
+def test_an_agent_may_write_slices_of_its_own_node_alone(node: RealNode) -> None:
+    bound = granted(node)
+    made = bound.create(slice_of(node.name))
+    with pytest.raises(ApiError, match="must not touch the resourceslices of node other"):
+        bound.create(slice_of(OTHER))
+    bound.delete("ResourceSlice", made["metadata"]["name"])
+
+    unbound = Api(node.service_account_kubeconfig("gpu-node-agent", NAMESPACE))
+    with pytest.raises(ApiError, match="token names no node"):
+        unbound.create(slice_of(node.name))
 
 
 @pytest.mark.parametrize(("where", "words"), [("own", ""), (OTHER, "resourceclaims/driver")])
