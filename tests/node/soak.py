@@ -10,8 +10,10 @@ import argparse
 import os
 import random
 import re
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,7 +32,7 @@ from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import FINAL, busybox_pod
 from tests.node.rig.program import Program
-from tests.node.rig.waiting import RigError, wait_until
+from tests.node.rig.waiting import wait_until
 from tests.node.test_claims import DRIVER, claim, devices, pod_with, prepare_cluster
 
 MIG = "mig.nvidia.com"
@@ -38,7 +40,7 @@ STATE = "/var/lib/gpu-node-agent/ledger.json"
 SIMULATE = "/run/gpu-node-agent/simulate.sock"
 MOST_PODS = 8
 CHURN = 1 / 3
-"""The part of the time in which agents are killed."""
+"""The part of the time in which agents are killed, unless another is asked for."""
 WARM = 1 / 4
 """The part of the last agent's life that does not count: what it keeps for good it has to get first."""
 # Of a pod by its limits the kubelet says so when it had no GPU left, or when the agent did.
@@ -100,6 +102,7 @@ class Soak:
     node: RealNode
     seconds: float
     seed: int
+    churn: float = CHURN
     counts: Counter[str] = field(default_factory=Counter)
     samples: list[Sample] = field(default_factory=list)
     mistakes: list[str] = field(default_factory=list)
@@ -149,7 +152,7 @@ class Soak:
 
     def run(self) -> None:
         """Load the node, then let it come to rest, and see whether anything is left."""
-        began, churn = time.monotonic(), self.seconds * CHURN
+        began, churn = time.monotonic(), self.seconds * self.churn
         due = {action: every * self._random.random() for action, every in self._actions(churning=True).items()}
         while (now := time.monotonic() - began) < self.seconds:
             actions = self._actions(churning=now < churn)
@@ -337,17 +340,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=random.randrange(1000))
+    parser.add_argument("--churn", type=float, default=CHURN, help="the part of the time in which agents are killed")
     wanted = parser.parse_args()
     with RealNode() as node:
-        soak = Soak(node=node, seconds=wanted.minutes * 60, seed=wanted.seed)
+        soak = Soak(node=node, seconds=wanted.minutes * 60, seed=wanted.seed, churn=wanted.churn)
+        well = False
         try:
             soak.run()
-        except RigError:
-            print(*(f"--- {name}\n{tail}" for name, tail in node.machine.tails(100).items()), sep="\n", flush=True)
-            raise
+            well = not soak.mistakes
         finally:
             print(*soak.figures(), *(f"MISTAKE {one}" for one in soak.mistakes), sep="\n", flush=True)
-    sys.exit(bool(soak.mistakes))
+            if not well:
+                kept = shutil.copytree(node.machine.logs, tempfile.mkdtemp(prefix="soak-"), dirs_exist_ok=True)
+                print(f"the logs of all programs are in {kept}", flush=True)
+    sys.exit(not well)
 
 
 if __name__ == "__main__":
