@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from node_agent.deviceplugin.selection import Selection, is_cut
+from node_agent.deviceplugin.selection import Selection
 from node_agent.hardware.machine import Machine
 from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
@@ -36,5 +36,5 @@ def _offer(selection: Selection, inventory: Inventory) -> MigOffer:
     return MigOffer(
         strategy=selection.strategy,
         devices=tuple((form.unit.partition, form.shared) for form in forms if form.unit.partition is not None),
-        cut=frozenset(gpu.uuid for gpu in inventory.gpus if is_cut(gpu) and not named(selection.on_demand, gpu)),
+        cut=frozenset(gpu.uuid for gpu in inventory.gpus if gpu.partitioned and not named(selection.on_demand, gpu)),
     )

@@ -182,8 +182,10 @@ class Ledger:
         """Tell all live holders of a door: what a lost record lacks is added, to be prepared again.
 
         Until both doors have been told after a loss, and on a node that has no record yet, ``reserve`` refuses whoever
-        holds nothing.
+        holds nothing. Told again this is nothing, not even a write: a disk that is full takes no more of them.
         """
+        if door not in self._view.books.unreconciled:
+            return
         now = [self._begun(grant) for grant in live]
         await self._change(partial(reconciled, door=door, live=now), durable=True)
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.offer import OfferedDevice, is_ours, place_of
-from node_agent.errors import DeviceHeld, HoldersUnknown, KubeletError
+from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError
 from node_agent.kit.ages import Ages
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
@@ -70,15 +70,21 @@ class LimitDoor:
         self.synced = asyncio.Event()
 
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Hold devices for a pod. Raises DeviceHeld where somebody else has one of them; then none is held.
+        """Hold devices for a pod. None is held where that raises: DeviceHeld where somebody else has one of them,
+        DeviceWithdrawn where one is not there any more.
 
         An agent that was just started waits a moment for what pods hold: of a GPU that is shared in another way than
         before, the kubelet does not know that its new devices are the old ones.
         """
         if not self.synced.is_set():
             await self._first_answer()
-        grants = [_grant(resource, device.id, Place(gpu=device.gpu, part=device.part)) for device in devices]
+        grants = [_grant(resource, device.id, _place(device)) for device in devices]
         await self._ledger.reserve_all(grants, durable=False)
+        # A GPU that is cut in another way is looked at before it is given back, and is not cut again while it is held.
+        if gone := [device.id for device in devices if not self._inventory.value.has(_place(device))]:
+            for grant in grants:
+                await self._ledger.release(grant.holder.id, durable=False)
+            raise DeviceWithdrawn(f"{gone[0]} is not there any more: its GPU was just partitioned in another way")
         for grant in grants:
             self._ages.of(grant.holder.id, self._ledger.grants.value[grant.holder.id].since)
         self._news.set()
@@ -200,6 +206,10 @@ class LimitDoor:
         except DeviceHeld as error:
             if self._conflict.should_say(str(error)):
                 log.error("a pod has what another holds: end one of the two", reason=error)
+
+
+def _place(device: OfferedDevice) -> Place:
+    return Place(gpu=device.gpu, part=device.part)
 
 
 def _holder(resource: str, device: str) -> Holder:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from node_agent.allocation.grants import Door, Grant, Holder
-from node_agent.deviceplugin.selection import Forms, is_cut
+from node_agent.deviceplugin.selection import Forms
 from node_agent.errors import AllocationError
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HealthReport
@@ -153,7 +153,7 @@ def trouble_of(
         return "; ".join(cause.text for cause in found.causes)
     if unit.uuid in taken:
         return taken[unit.uuid]
-    if unit.partition is None and is_cut(unit.gpu):
+    if unit.partition is None and unit.gpu.partitioned:
         return "it is in MIG mode, for claims that want a part of it"
     return "no CDI spec names it yet" if reachable is not None and unit.uuid not in reachable else None
 
@@ -181,4 +181,4 @@ def _why_gone(device: OfferedDevice, inventory: Inventory) -> str:
         return "the driver no longer lists it"
     if device.part is not None:
         return "it is not offered any more" if device.uuid in inventory.partitions else "the MIG device was removed"
-    return "in MIG mode it can only be used by its MIG devices" if is_cut(gpu) else "it is not offered any more"
+    return "in MIG mode it can only be used by its MIG devices" if gpu.partitioned else "it is not offered any more"

@@ -120,7 +120,7 @@ class Selection:
             resource = self.resource_of(gpu)
             if resource is None:
                 continue
-            if not is_cut(gpu) or named(self.on_demand, gpu):
+            if not gpu.partitioned or named(self.on_demand, gpu):
                 units[Unit(gpu=gpu)] = resource
                 continue
             found, why = self._partitions(gpu, resource, inventory)
@@ -184,11 +184,6 @@ class Selection:
         except ValueError:
             # The driver may know profiles that have no name.
             return None
-
-
-def is_cut(gpu: Gpu) -> bool:
-    """Whether a GPU can be used only through its partitions now."""
-    return gpu.partition_mode is not None and gpu.partition_mode.active
 
 
 def _uniform(units: Mapping[Unit, str], notes: Iterable[str]) -> Whole:

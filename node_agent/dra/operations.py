@@ -168,11 +168,11 @@ class ClaimOperations(Operations):
 
     async def _prepare(self, ref: ClaimRef, asked: float) -> Prepared:
         claim = await self._claims.claim(ref)
+        await self._holders_known()
         published = self._published()
         for result in claim.of_driver(self._driver):
             if result.device not in published:
                 raise UnknownDevice(f"claim {claim.full_name}: this node offers no device {result.device}")
-        await self._holders_known()
         grant = await self._preparer.prepare(self._with_modes(claim), published, asked=asked)
         log.debug("answered", claim=claim.full_name, uid=claim.uid, devices=[hold.device for hold in grant.holds])
         return tuple(

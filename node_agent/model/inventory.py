@@ -85,6 +85,11 @@ class Inventory:
         partition = self.partitions.get(PartitionUuid(device))
         return None if partition is None else partition.place
 
+    def has(self, place: Place) -> bool:
+        """Whether a partition lies at a place, or a GPU can be used as a whole, as far as the last look knows."""
+        gpu = self.by_uuid.get(place.gpu)
+        return place in self.by_place if place.part is not None else gpu is not None and not gpu.partitioned
+
     def same_content(self, other: "Inventory") -> bool:
         """True where the two differ in nothing but the generation."""
         return replace(self, generation=other.generation) == other

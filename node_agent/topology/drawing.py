@@ -123,8 +123,7 @@ def _nodes(inventory: Inventory, *, most: int) -> Iterator[tuple[str, tuple[Gpu,
 
 def _labels(gpu: Gpu) -> list[str]:
     address = gpu.pci.removeprefix("0000:").removesuffix(".0")
-    partitioned = gpu.partition_mode is not None and gpu.partition_mode.active
-    return [gpu.name, address, *(["MIG"] if partitioned else [])]
+    return [gpu.name, address, *(["MIG"] if gpu.partitioned else [])]
 
 
 def _cell(gpus: Iterable[Gpu]) -> int:

@@ -280,6 +280,19 @@ async def test_after_a_failed_write_even_a_change_back_is_written(checkpoint: Fa
         assert on_disk(tmp_path) == {"a": State.PREPARING}
 
 
+async def test_who_is_told_what_it_knows_already_writes_nothing(checkpoint: FakeCheckpoint) -> None:
+    """What pods hold is told before each claim of a young kubelet: on a full disk also a prepared one failed by it."""
+    async with ledger_of(checkpoint) as ledger:
+        await ledger.reserve(grant("a", 0))
+        await ledger.reserve(grant("pod", 1, door=Door.LIMIT), durable=False)
+        checkpoint.failure = StateError("No space left on device")
+        with pytest.raises(StateError):
+            await ledger.reserve(grant("b", 2))
+        for door in FRONT_DOORS:
+            await ledger.reconcile(door, [grant("pod", 1, door=Door.LIMIT)])
+        assert (await ledger.reserve(grant("a", 0), durable=False)).holder.name == "a"
+
+
 async def test_a_node_without_a_ledger_gives_nothing_out_before_both_doors_have_told(tmp_path: Path) -> None:
     async with opened(tmp_path, told=False) as ledger:
         assert ledger.unreconciled.value == FRONT_DOORS
@@ -389,7 +402,7 @@ async def test_after_a_reboot_claims_hold_their_gpus_but_are_not_prepared(tmp_pa
 
 async def test_a_bug_in_a_change_hurts_only_the_one_who_asked(tmp_path: Path) -> None:
     async with opened(tmp_path) as ledger:
-        broken = asyncio.create_task(ledger.reconcile(Door.CLAIM, [None]))  # type: ignore[list-item]
+        broken = asyncio.create_task(ledger.release([]))  # type: ignore[arg-type]
         good = asyncio.create_task(ledger.reserve(grant("a", 0)))
         with pytest.raises(TypeError):
             await broken

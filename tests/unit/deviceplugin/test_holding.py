@@ -12,7 +12,7 @@ from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.errors import DeviceHeld, HoldersUnknown, KubeletError
+from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -114,6 +114,15 @@ async def test_a_device_is_taken_again_by_the_same_name_without_harm(ledger: Led
     await door.take(RESOURCE, [device(1)])
     await door.take(RESOURCE, [device(1), device(2)])
     assert ledger.held_gpus(Door.LIMIT) == {"GPU-1", "GPU-2"}
+
+
+async def test_a_device_that_was_partitioned_before_it_was_held_is_not_given_out(ledger: Ledger) -> None:
+    """The pod asks by the list that it knows, waits for the disk with the change's own end, and would get nothing."""
+    door = LimitDoor(ledger=ledger, held=Pods(), inventory=Latest(cut(node(3), {1: []})))
+    with pytest.raises(DeviceWithdrawn, match="GPU-1 is not there any more"):
+        await door.take(RESOURCE, [device(2), device(1)])
+    assert ledger.held_gpus(Door.LIMIT) == set()
+    await door.take(RESOURCE, [device(2)])
 
 
 async def test_devices_come_back_when_no_pod_has_them_any_more(ledger: Ledger) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import FRONT_DOORS, Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
+from node_agent.errors import UnknownDevice
 from node_agent.hardware.inventory import InventoryKeeper
 from node_agent.hardware.names import NameFile
 from node_agent.hardware.nvml.provider import NvmlProvider
@@ -26,7 +27,7 @@ from node_agent.layouts.reserved import Reserved
 from node_agent.layouts.state import LayoutState, Phase
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory
-from node_agent.model.partition import Part
+from node_agent.model.partition import Part, Place
 from node_agent.partition.configs import Layouts as NamedLayouts
 from node_agent.partition.configs import parse
 
@@ -114,10 +115,13 @@ class World:
             await asyncio.wait([done, self.service], return_when=asyncio.FIRST_COMPLETED)
 
     async def give(self, index: int, part: Part | None = None, door: Door = Door.CLAIM) -> Holder:
-        """Let somebody have a GPU, or a part of it."""
+        """Let somebody have a GPU, or a part of it, unless it has gone before it was held: so do the front doors."""
         gpu = self.gpus[index]
         holder = Holder(door=door, id=f"uid-{index}-{part}", name="team/job")
         await self.ledger.reserve(Grant(holder=holder, holds=(Hold(device=str(part), gpus=(gpu.uuid,), part=part),)))
+        if not self.inventory.has(Place(gpu=gpu.uuid, part=part)):
+            await self.ledger.release(holder.id)
+            raise UnknownDevice(f"there is no {part} on {gpu.name} any more")
         return holder
 
     def part(self, index: int, start: int) -> Part:
