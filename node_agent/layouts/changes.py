@@ -35,23 +35,26 @@ class Changer:
         done: list[str] = []
         for step in steps:
             if not goes_on():
-                return GpuChange(gpu=gpu.name, phase=Phase.PENDING, waits="another layout is wanted", done=tuple(done))
+                return await self._pending(gpu, "another layout is wanted", done)
             try:
                 mode = await self._take(gpu, step)
             except InUse as error:
                 if not wait or step.piece is not None:
                     return await self._failed(gpu, step, error, before, tuple(done))
-                waits = f"cannot {step}: {error}"
-                return GpuChange(gpu=gpu.name, phase=Phase.PENDING, waits=waits, done=tuple(done))
+                return await self._pending(gpu, f"cannot {step}: {error}", done)
             except HardwareError as error:
                 return await self._failed(gpu, step, error, before, tuple(done))
             done.append(str(step))
             if mode is not None and is_pending(mode):
-                await self.look()
                 waits = f"MIG is {mode}: end what uses the GPU, or reset it (nvidia-smi --gpu-reset)"
-                return GpuChange(gpu=gpu.name, phase=Phase.PENDING, waits=waits, done=tuple(done))
+                return await self._pending(gpu, waits, done)
         await self._give_back(gpu.uuid)
         return GpuChange(gpu=gpu.name, phase=Phase.SUCCESS, done=tuple(done))
+
+    async def _pending(self, gpu: Gpu, waits: str, done: Iterable[str]) -> GpuChange:
+        """Seen as it is by now: what goes on from here may hold less, and nobody must be given what was removed."""
+        await self.look()
+        return GpuChange(gpu=gpu.name, phase=Phase.PENDING, waits=waits, done=tuple(done))
 
     async def go_back(self, gpu: Gpu, before: Before) -> GpuChange:
         """Lead a GPU back to what it was before a change that is not wanted any more, and give it back."""

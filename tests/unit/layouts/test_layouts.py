@@ -8,9 +8,11 @@ import pytest
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.errors import DeviceHeld
 from node_agent.layouts import layouts as layouts_module
+from node_agent.layouts.reserved import Before
 from node_agent.layouts.state import Phase
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.partition import Part, Piece, Placement
+from node_agent.partition.plan import Action, Step
 from tests.unit.layouts.world import layouts, order, simulated, world
 
 MIXED = layouts(
@@ -352,3 +354,19 @@ async def test_what_lies_where_another_piece_was_kept_from_others_is_kept_in_its
                 await here.changer.reserved.drain(here.gpus[0], [piece], "any")
                 (held,) = [hold for grant in here.ledger.grants_of(Door.LAYOUT) for hold in grant.holds]
                 assert held.part == Part(profile=profile, placement=piece.placement)
+
+
+async def test_what_a_change_has_removed_before_it_was_broken_off_is_offered_to_nobody(tmp_path: Path) -> None:
+    """The next change begins from what lies there then, and holds nothing of what is gone."""
+    with simulated("a30-2") as node:
+        async with world(node, tmp_path, order("all-1g.6gb")) as here:
+            await here.done("all-1g.6gb")
+            gpu, goes_on = here.gpus[0], iter([True, False])
+            pieces = [Piece(profile="1g.6gb", placement=Placement(start=start, length=1)) for start in range(2)]
+            steps = [Step(action=Action.DESTROY, piece=piece) for piece in pieces]
+            before = Before(enabled=True, pieces=tuple(pieces))
+            async with here.turn:
+                await here.changer.reserved.begin(gpu, steps, before, "first")
+                change = await here.changer.carry_out(gpu, steps, before, lambda: next(goes_on))
+                assert (change.phase, change.done) == (Phase.PENDING, ("remove 1g.6gb at 0",))
+                assert [one.placement.start for one in here.inventory.instances[gpu.uuid]] == [1, 2, 3]
