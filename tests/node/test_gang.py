@@ -42,8 +42,7 @@ def node(cluster: RealNode) -> Iterator[RealNode]:
 
 def remove(node: RealNode, kind: str, name: str) -> None:
     """The shell in the examples' pods does not heed SIGTERM, which would take half a minute each."""
-    if node.api.find(kind, name) is not None:
-        node.api.delete(kind, name, grace=1 if kind == "Pod" else None)
+    node.api.remove(kind, name, grace=1 if kind == "Pod" else None)
 
 
 def leave_one(node: RealNode) -> None:

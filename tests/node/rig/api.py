@@ -118,6 +118,14 @@ class Api:
             options["gracePeriodSeconds"] = grace
         self.request("DELETE", self.kind(kind).path(namespace, name), options)
 
+    def remove(self, kind: str, name: str, namespace: str = "default", *, grace: int | None = None) -> None:
+        """The same of an object that may be gone, or go in this very moment."""
+        try:
+            self.delete(kind, name, namespace, grace=grace)
+        except ApiError as error:
+            if error.code != http.HTTPStatus.NOT_FOUND:
+                raise
+
     def token(self, service_account: str, namespace: str = "default", *, pod: Object | None = None) -> str:
         """A service account's token, valid for an hour; bound to a pod, it carries the node as that pod's own does."""
         spec: Object = {"expirationSeconds": 3600}
