@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from tests.node.rig.node import RealNode
 from tests.node.rig.pods import FINAL, busybox_pod
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
+from tests.node.spans import SCRIPT, Span, spans
 from tests.node.test_claims import DRIVER, claim, devices, pod_with, prepare_cluster
 
 MIG = "mig.nvidia.com"
@@ -50,7 +51,6 @@ OF_RIG = {
     'error mounting "/tmp/node-agent-': "files of the simulated driver went with the agent that was killed",
     "shim task: context canceled": "kubelet was killed",
 }
-LIST = "ls -d /dev/nvidia[0-9]* /dev/nvidia-caps/* 2>/dev/null; sleep {seconds}"
 FIGURES = ("memory_kib", "files", "threads")
 
 
@@ -78,21 +78,6 @@ def slope(samples: list[Sample], figure: str) -> float:
     middle, mean = sum(at) / len(at), sum(values) / len(values)
     spread = sum((x - middle) ** 2 for x in at)
     return sum((x - middle) * (y - mean) for x, y in zip(at, values, strict=True)) / spread if spread else 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class Span:
-    """When a pod saw a device file, in the kubelet's whole seconds; ``part`` where it has a part of the GPU."""
-
-    pod: str
-    path: str
-    began: str
-    ended: str
-    part: bool
-
-    def clashes(self, other: "Span") -> bool:
-        together = self.began < other.ended and other.began < self.ended
-        return self.path == other.path and together and not (self.part and other.part)
 
 
 @dataclass(kw_only=True)
@@ -186,7 +171,7 @@ class Soak:
         self.counts["pods"] += 1
         name, kind = f"soak-{self.counts['pods']}", self._random.choice(("limit", "limit", "claim", "claim", "mig"))
         self.counts[f"pods by {kind}"] += 1
-        script = LIST.format(seconds=self._random.choice((0.2, 1, 3, 6)))
+        script = SCRIPT.format(seconds=self._random.choice((0.2, 1, 3, 6)))
         if kind == "limit":
             self.node.api.create(agents.gpu_pod(name, self._random.choice((1, 1, 2)), script))
             return
@@ -256,12 +241,14 @@ class Soak:
         if pod["status"]["phase"] == "Failed":
             self._note_failure(pod)
             return
-        spans = list(self._seen(pod))
-        clashes = [(one, other) for one in spans for other in self._spans if one.clashes(other)]
-        self.mistakes += [f"{one.path}: {one.pod} and {other.pod} at once" for one, other in clashes]
+        seen = spans(pod["metadata"]["name"], self.node.pods.log(pod))
+        if not seen:
+            self.mistakes.append(f"{pod['metadata']['name']} saw no device")
+        clashes = [(one, other) for one in seen for other in self._spans if one.clashes(other)]
+        self.mistakes += [f"{one.path} at once: {one}, {other}" for one, other in clashes]
         # Nobody who is still to be noted began before the oldest of these ended.
-        self._spans = [*self._spans[-500:], *spans]
-        self.counts["devices seen"] += len(spans)
+        self._spans = [*self._spans[-500:], *seen]
+        self.counts["devices seen"] += len(seen)
 
     def _note_failure(self, pod: Object) -> None:
         reason, told = pod["status"].get("reason", ""), self.node.pods.describe(pod)
@@ -270,25 +257,9 @@ class Soak:
         if not of_rig and (reason not in EXPECTED or "resourceClaims" in pod["spec"]):
             self.mistakes.append(f"{pod['metadata']['name']} failed: {told}")
 
-    def _seen(self, pod: Object) -> Iterator[Span]:
-        state = pod["status"]["containerStatuses"][0]["state"]["terminated"]
-        paths = self.node.pods.log(pod).split()
-        if not paths:
-            self.mistakes.append(f"{pod['metadata']['name']} saw no device")
-        part = any("caps" in path for path in paths)
-        for path in paths:
-            yield Span(
-                pod=pod["metadata"]["name"],
-                path=path,
-                began=state["startedAt"],
-                ended=state["finishedAt"],
-                part=part and "caps" not in path,
-            )
-
     def _remove(self, name: str) -> None:
         for kind in ("Pod", "ResourceClaim"):
-            if self.node.api.find(kind, name) is not None:
-                self.node.api.delete(kind, name)
+            self.node.api.remove(kind, name)
         self.node.api.created[:] = [one for one in self.node.api.created if one["metadata"]["name"] != name]
 
     # The end

@@ -18,6 +18,7 @@ from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 from tests.node.rig.waiting import NotYet, wait_until
+from tests.node.spans import SCRIPT, spans
 from tests.node.test_claims import (
     DRIVER,
     NUMA,
@@ -178,7 +179,7 @@ def test_a_pod_deleted_while_its_claim_is_prepared_leaves_nothing_held(cluster: 
 
 
 def test_many_pods_by_limit_and_as_many_by_claim_never_share_a_gpu(cluster: RealNode, agent: AgentPod) -> None:
-    script = "ls /dev/nvidia[0-9]*; sleep 0.3"
+    script = SCRIPT.format(seconds=0.3)
     template = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceClaimTemplate",
@@ -215,20 +216,8 @@ def test_many_pods_by_limit_and_as_many_by_claim_never_share_a_gpu(cluster: Real
 
 
 def overlapping(node: RealNode, pods: list[Object]) -> list[str]:
-    """Pairs of pods that saw one GPU at the same time, by their own word and the kubelet's.
-
-    The kubelet gives whole seconds, cut off: who ended before another began never seems to overlap with it.
-    """
-    seen: dict[str, list[tuple[str, str, str]]] = {}
-    for pod in pods:
-        state = pod["status"].get("containerStatuses", [{}])[0].get("state", {}).get("terminated")
-        if state is not None:
-            for gpu in node.pods.log(pod).split():
-                seen.setdefault(gpu, []).append((state["startedAt"], state["finishedAt"], pod["metadata"]["name"]))
-    assert seen, "no pod has said what it sees"
-    return [
-        f"{gpu}: {one[2]} and {other[2]}"
-        for gpu, spans in seen.items()
-        for one, other in itertools.combinations(spans, 2)
-        if one[0] < other[1] and other[0] < one[1]
-    ]
+    """Pairs of pods that saw one GPU at the same time, by their own word."""
+    ended = [pod for pod in pods if pod["status"]["phase"] == "Succeeded"]
+    seen = [span for pod in ended for span in spans(pod["metadata"]["name"], node.pods.log(pod))]
+    assert len(seen) == len(ended), "each pod has said of one GPU that it sees it"
+    return [f"{one.path}: {one}, {other}" for one, other in itertools.combinations(seen, 2) if one.clashes(other)]
