@@ -96,7 +96,9 @@ async def built(
             mps=opened.enter_context(Lane("mps")),
             ledger=ledger,
             board=await remembering_board(settings, files),
-            pods=await opened.enter_async_context(PodDevices(settings.paths.kubelet_dir / podresources.SOCKET)),
+            pods=await opened.enter_async_context(
+                PodDevices(settings.paths.kubelet_dir / podresources.SOCKET, settings.node_name)
+            ),
             stat=stat,
             configuration=configuration,
         )

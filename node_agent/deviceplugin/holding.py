@@ -1,8 +1,8 @@
 """Writes what pods get by their limits into the ledger, and takes it out when no pod has it any more.
 
 The kubelet says when it gives a device out and never when it is given back, so who holds what is asked of it now and
-then. After a restart of the agent the kubelet still knows, so that nothing of it needs to be on disk; but for
-partitions, which may be gone by then: what of its GPU such a one took is then known from the ledger alone.
+then. What a pod got is on disk within a second, and no pod waits for that: after a restart of the agent the kubelet
+still knows, unless it was restarted too and has not heard of its pods yet.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from contextlib import suppress
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.offer import OfferedDevice, is_ours, place_of
-from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError
+from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError, StateError
 from node_agent.kit.ages import Ages
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
@@ -39,8 +39,9 @@ log = Log(__name__)
 class LimitDoor:
     """The ledger's side of the device plugins: ``take`` before a device is given out, ``run`` gives it back.
 
-    ``inventory`` says which GPU a partition is on. ``told_since`` says since when the present kubelet answers, in
-    wall-clock seconds. ``synced`` is set once the ledger has all that pods hold: before that no claim may be prepared.
+    ``inventory`` says which GPU a partition is on. ``told_since`` says since when the present kubelet tells of its
+    pods, in wall-clock seconds, None before it does. ``synced`` is set once the ledger has all that pods hold: before
+    that no claim may be prepared.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class LimitDoor:
         ledger: Ledger,
         held: Held,
         inventory: Latest[Inventory],
-        told_since: Callable[[], float] = lambda: 0.0,
+        told_since: Callable[[], float | None] = lambda: 0.0,
         every_seconds: float = 5.0,
         admission_seconds: float = ADMISSION_SECONDS,
         first_answer_seconds: float = FIRST_ANSWER_SECONDS,
@@ -58,7 +59,8 @@ class LimitDoor:
         self.held = held
         self._inventory = inventory
         self._told_since = told_since
-        self._told_by = 0.0
+        self._told_by: float | None = None
+        self._first_claim: tuple[float | None, float] = None, math.inf
         self._ages = Ages()
         self._every_seconds = every_seconds
         self._admission_seconds = admission_seconds
@@ -79,6 +81,8 @@ class LimitDoor:
         if not self.synced.is_set():
             await self._first_answer()
         grants = [_grant(resource, device.id, _place(device)) for device in devices]
+        if any(self._ledger.grant_of(grant.holder.id) for grant in grants):
+            await self._refuse_again(resource, [device.id for device in devices])
         await self._ledger.reserve_all(grants, durable=False)
         # A GPU that is cut in another way is looked at before it is given back, and is not cut again while it is held.
         if gone := [device.id for device in devices if not self._inventory.value.has(_place(device))]:
@@ -93,12 +97,16 @@ class LimitDoor:
         """Know what pods hold by now, before a claim gets devices. Raises HoldersUnknown while nobody tells.
 
         A kubelet that was just started lists no pod before it has read them, so an agent that was started with it may
-        have learned nothing of those that went on: it asks again when the kubelet has come so far as to want a claim.
+        have learned nothing of those that went on: it asks again when the kubelet has come so far as to want a claim,
+        and for a while from then on.
         """
-        if self._ages.of("", self._told_since()) > self._admission_seconds:
+        now, told_since = time.monotonic(), self._told_since()
+        if self._first_claim[0] != told_since:
+            self._first_claim = told_since, now
+        if told_since is not None and now - self._first_claim[1] > self._admission_seconds:
             return
         try:
-            await self._look(since=time.monotonic())
+            await self._look(since=now)
         except KubeletError as error:
             raise HoldersUnknown(f"what pods hold by their limits is not known: {error}") from error
 
@@ -109,10 +117,11 @@ class LimitDoor:
             self._news.clear()
             try:
                 await self._look()
+                await self._ledger.store()
                 self._trouble.clear()
-            except KubeletError as error:
+            except (KubeletError, StateError) as error:
                 if self._trouble.should_say(str(error)):
-                    log.warning("devices of ended pods are not given back", reason=error)
+                    log.warning("what pods hold by their limits is not followed", reason=error)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -127,6 +136,20 @@ class LimitDoor:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._first_answer_by - time.monotonic())):
                 await self.synced.wait()
+
+    async def _refuse_again(self, resource: str, devices: Iterable[str]) -> None:
+        """Raise DeviceHeld where a pod that is there has one of the devices already, by the kubelet's own word.
+
+        It may give a device to two pods (at least up to 1.37): what it is just giving out it forgets where it is asked
+        meanwhile what pods hold, and another pod has ended. One that cannot be asked is believed.
+        """
+        try:
+            twice = set(devices).intersection((await self.held()).get(resource, ()))
+        except KubeletError as error:
+            log.warning("whether a device is given out twice is not known", devices=list(devices), reason=error)
+            return
+        if twice:
+            raise DeviceHeld(f"{min(twice)} is held by a pod that is still there: the kubelet has given it out twice")
 
     async def _look(self, since: float = math.inf) -> None:
         """Take into the ledger what the kubelet has given out, and out of it what no pod has any more.
@@ -156,13 +179,13 @@ class LimitDoor:
             return
         live = [_grant(*one, place) for one, place in places.items() if place is not None]
         known = await self._learn_all({grant.holder.id: grant for grant in live})
-        told_for = self._ages.of("", begun)
+        told_for = 0.0 if begun is None else self._ages.of("", begun)
         for holder, grant in known.items():
             waited = min(self._ages.of(holder, grant.since), told_for) > self._admission_seconds
             ended = self._listed.get(holder) == grant.since or waited
             if holder not in holders and ended:
                 log.info("given back", device=holder)
-                await self._ledger.release(holder, since=grant.since)
+                await self._ledger.release(holder, since=grant.since, durable=False)
         # The kubelet may speak of the last pod of a device that has the next one since: what it says counts for a
         # grant that was there before it was asked.
         self._listed = {
@@ -170,9 +193,6 @@ class LimitDoor:
             for holder, grant in known.items()
             if holder in holders and holder in before and before[holder].since == grant.since
         }
-        # Whoever comes after this agent may find a partition gone, and knows only from here whose GPU it took.
-        if any(hold.part is not None for grant in live for hold in grant.holds):
-            await self._ledger.store()
         self._ages.keep({"", *self._ledger.grants.value})
         self.synced.set()
         if any(grant.holder.id not in self._listed for grant in self._ledger.grants_of(Door.LIMIT)):

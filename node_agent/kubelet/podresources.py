@@ -1,6 +1,7 @@
 """Who holds what, and what could be given out: the kubelet's pod resources API."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -48,11 +49,14 @@ class PodDevices:
     has asked before: whoever gives the connection up would cancel the other's call with it.
     """
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, node_name: str = "") -> None:
         self._socket = socket
+        self._static = f"-{node_name}" if node_name else None
         self._channel: aio.Channel | None = None
         self._kubelet: FileIdentity | None = None
         self._turn = asyncio.Lock()
+        self._told: FileIdentity | None = None
+        self._since: float | None = None
         self.last: Latest[tuple[PodDevice, ...]] = Latest(())
         self.pods: frozenset[str] = frozenset()
 
@@ -72,6 +76,7 @@ class PodDevices:
         """
         async with self._turn:
             answer = await self._answer()
+            self._note(answer)
         self.pods = frozenset(f"{pod.namespace}/{pod.name}" for pod in answer.pod_resources)
         self.last.set(tuple(dict.fromkeys(_pod_devices(answer))))
         return _by_resource((one.of, (one.device,)) for one in self.last.value if not one.claim)
@@ -98,10 +103,22 @@ class PodDevices:
         if channel is not None:
             await channel.close()
 
-    def since(self) -> float:
-        """When the kubelet that answers now began to, in wall-clock seconds; 0 while there is none."""
-        bound = identity(self._socket)
-        return 0.0 if bound is None else bound.modified_ns / 1e9
+    def since(self) -> float | None:
+        """Since when the present kubelet tells of the API server's pods, in wall-clock seconds; None before it does.
+
+        One that was just started knows none of them, and as long as the API server is away none but static ones.
+        """
+        return self._since if self._told is not None and self._told == identity(self._socket) else None
+
+    def _note(self, answer: wire.ListPodResourcesResponse) -> None:
+        new, self._told = self._told != self._kubelet, self._kubelet
+        if not new and self._since is not None:
+            return
+        knows = any(self._static is None or not pod.name.endswith(self._static) for pod in answer.pod_resources)
+        if not knows or self._kubelet is None:
+            self._since = None
+        else:
+            self._since = self._kubelet.modified_ns / 1e9 if new else time.time()
 
 
 async def allocatable_devices(socket: Path) -> dict[str, frozenset[str]]:

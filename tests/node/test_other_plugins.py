@@ -14,7 +14,18 @@ import pytest
 from node_agent.hardware.simulated.gpu import build_gpus
 from node_agent.hardware.simulated.profile import load_profile
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
-from tests.node.agent import GPU, allocated, gpu_pod, healthy_at_kubelet, known, offered, registered, start_process
+from node_agent.wire import podresources_v1_pb2 as lister_wire
+from tests.node.agent import (
+    GPU,
+    allocated,
+    gpu_pod,
+    healthy_at_kubelet,
+    known,
+    offered,
+    registered,
+    sockets,
+    start_process,
+)
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
@@ -41,6 +52,70 @@ def test_the_kubelet_wedges_a_socket_path_that_registers_again_while_its_stream_
     assert healthy_at_kubelet(node, resource) == frozenset()
 
 
+def test_the_kubelet_gives_a_device_to_two_pods_if_it_is_asked_at_the_wrong_moment_what_pods_hold(
+    node: RealNode,
+) -> None:
+    """Why the agent asks it before a device goes to the next pod. The day this fails, that may go.
+
+    Asked what pods hold while another pod has ended, it makes its books anew from what pods have; and what is on its
+    way to a pod, between the call of Allocate and the answer, is in none.
+    """
+    resource, name = "trap.test/twice", "twice.sock"
+    with bare_plugin(node.device_plugins / name, [f"{number:03}" for number in range(200)]) as answering:
+        register(node, resource, name)
+        offered(node, 200, resource)
+        ending = gpu_pod("ending", 1, resource=resource)
+        ending["spec"]["terminationGracePeriodSeconds"] = 3
+        ending["spec"]["containers"][0]["command"] = ["sh", "-c", "trap '' TERM; while true; do sleep 1; done"]
+        node.pods.run(ending)
+        node.api.delete("Pod", "ending", grace=3)
+        answering.clear()
+        node.api.create(gpu_pod("first", 1, resource=resource))
+        time.sleep(5)
+        held(node, resource)
+        answering.set()
+        (device,) = visible(node, node.pods.wait("first"))
+        assert device in visible(node, node.pods.run(gpu_pod("second", 199, resource=resource)))
+
+
+def test_a_device_that_a_running_pod_has_the_agent_gives_to_no_second_one(node: RealNode) -> None:
+    """Called as the kubelet would that has forgotten the first pod; of that one's end it is heard at once."""
+    start_process(node)
+    node.pods.run(gpu_pod("first", 1))
+    (device,) = held(node, GPU)
+    with pytest.raises(grpc.RpcError, match="held by a pod that is still there: the kubelet has given it out twice"):
+        allocate(node, device)
+    node.api.delete("Pod", "first")
+    node.pods.wait_gone("first")
+    assert device in str(allocate(node, device))
+
+
+def held(node: RealNode, resource: str) -> list[str]:
+    """The devices of a resource that pods have by the kubelet's word."""
+    with grpc.insecure_channel(f"unix:{node.pod_resources_socket}") as channel:
+        ask = channel.unary_unary(
+            "/v1.PodResourcesLister/List",
+            request_serializer=lister_wire.ListPodResourcesRequest.SerializeToString,
+            response_deserializer=lister_wire.ListPodResourcesResponse.FromString,
+        )
+        pods = ask(lister_wire.ListPodResourcesRequest(), timeout=5).pod_resources
+    entries = [entry for pod in pods for container in pod.containers for entry in container.devices]
+    return [name for entry in entries if entry.resource_name == resource for name in entry.device_ids]
+
+
+def allocate(node: RealNode, device: str) -> wire.AllocateResponse:
+    """Ask the agent for a device, in the kubelet's place."""
+    (socket,) = sockets(node.device_plugins)
+    with grpc.insecure_channel(f"unix:{node.device_plugins / socket}") as channel:
+        ask = channel.unary_unary(
+            "/v1beta1.DevicePlugin/Allocate",
+            request_serializer=wire.AllocateRequest.SerializeToString,
+            response_deserializer=wire.AllocateResponse.FromString,
+        )
+        container = wire.ContainerAllocateRequest(devices_ids=[device])
+        return ask(wire.AllocateRequest(container_requests=[container]), timeout=10)
+
+
 def register(node: RealNode, resource: str, endpoint: str) -> None:
     with grpc.insecure_channel(f"unix:{node.device_plugins / 'kubelet.sock'}") as channel:
         ask = channel.unary_unary(
@@ -52,9 +127,13 @@ def register(node: RealNode, resource: str, endpoint: str) -> None:
 
 
 @contextmanager
-def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[None]:
-    """A plugin that does what the protocol wants and no more; containers are told their devices by NVIDIA's word."""
-    ended = Event()
+def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[Event]:
+    """A plugin that does what the protocol wants and no more; containers are told their devices by NVIDIA's word.
+
+    While the event that it yields is not set, it answers no call of Allocate.
+    """
+    ended, answering = Event(), Event()
+    answering.set()
 
     def options(request: wire.Empty, context: grpc.ServicerContext) -> wire.DevicePluginOptions:
         return wire.DevicePluginOptions()
@@ -64,6 +143,7 @@ def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[None]:
         ended.wait()
 
     def allocate(request: wire.AllocateRequest, context: grpc.ServicerContext) -> wire.AllocateResponse:
+        answering.wait()
         asked = [",".join(container.devices_ids) for container in request.container_requests]
         answers = [wire.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": one}) for one in asked]
         return wire.AllocateResponse(container_responses=answers)
@@ -85,8 +165,9 @@ def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[None]:
         server.add_insecure_port(f"unix:{path}")
         server.start()
         try:
-            yield
+            yield answering
         finally:
+            answering.set()
             ended.set()
             server.stop(None).wait()
 

@@ -3,12 +3,13 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from node_agent.allocation.checkpoint import Checkpoint
+from node_agent.allocation.checkpoint import Checkpoint, decode
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin.holding import LimitDoor
@@ -24,16 +25,29 @@ from tests.fakes.builders import cut, partition
 from tests.fakes.wall_clock import WallClock
 from tests.unit.deviceplugin.conftest import RESOURCE, World, device, gpu, node, served
 
+LEDGER = "ledger.json"
 CLAIM = Holder(door=Door.CLAIM, id="uid-1", name="team/four")
 
 
 @pytest.fixture
 async def ledger(tmp_path: Path) -> AsyncIterator[Ledger]:
     with Lane("files") as lane:
-        async with Ledger(checkpoint=Checkpoint(tmp_path / "ledger.json"), lane=lane, boot_id="boot") as ledger:
+        async with Ledger(checkpoint=Checkpoint(tmp_path / LEDGER), lane=lane, boot_id="boot") as ledger:
             await ledger.reconcile(Door.CLAIM, [])
             await ledger.reconcile(Door.LIMIT, [])
             yield ledger
+
+
+@asynccontextmanager
+async def in_company(ledger: Ledger, folder: Path) -> AsyncIterator[None]:
+    """While another agent of the node is there: each change is written, and others come in between two of them."""
+    with Lane("another") as lane:
+        async with (
+            running(ledger.run()),
+            Ledger(checkpoint=Checkpoint(folder / LEDGER), lane=lane, boot_id="boot"),
+        ):
+            assert not ledger.is_alone
+            yield
 
 
 class Pods:
@@ -42,7 +56,7 @@ class Pods:
     def __init__(self) -> None:
         self.held: Mapping[str, Collection[str]] | None = {}
         self.meanwhile: Callable[[], Awaitable[None]] | None = None
-        self.since = 0.0
+        self.since: float | None = 0.0
         self._looks = Latest(0)
 
     async def __call__(self) -> Mapping[str, Collection[str]]:
@@ -116,6 +130,35 @@ async def test_a_device_is_taken_again_by_the_same_name_without_harm(ledger: Led
     assert ledger.held_gpus(Door.LIMIT) == {"GPU-1", "GPU-2"}
 
 
+async def test_a_device_that_the_kubelet_gives_to_a_second_pod_stays_with_the_first_one(ledger: Ledger) -> None:
+    pods = Pods()
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    await door.take(RESOURCE, [device(1)])
+    pods.held = {RESOURCE: ["GPU-1"], "other.com/nic": ["GPU-2"]}
+    before = ledger.grants.value
+    with pytest.raises(
+        DeviceHeld, match="GPU-1 is held by a pod that is still there: the kubelet has given it out twice"
+    ):
+        await door.take(RESOURCE, [device(2), device(1)])
+    assert ledger.grants.value == before
+    await door.take(RESOURCE, [device(2)])
+
+    pods.held = {}
+    await door.take(RESOURCE, [device(1)])
+
+
+async def test_a_kubelet_that_tells_nothing_is_believed_that_the_last_pod_of_a_device_has_ended(
+    ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    pods = Pods()
+    door = door_of(ledger, pods)
+    await door.take(RESOURCE, [device(1)])
+    assert pods.looks == 0, "of a device that was free nobody is asked"
+    pods.held = None
+    await door.take(RESOURCE, [device(1)])
+    assert "whether a device is given out twice is not known" in caplog.text
+
+
 async def test_a_device_that_was_partitioned_before_it_was_held_is_not_given_out(ledger: Ledger) -> None:
     """The pod asks by the list that it knows, waits for the disk with the change's own end, and would get nothing."""
     door = LimitDoor(ledger=ledger, held=Pods(), inventory=Latest(cut(node(3), {1: []})))
@@ -123,6 +166,44 @@ async def test_a_device_that_was_partitioned_before_it_was_held_is_not_given_out
         await door.take(RESOURCE, [device(2), device(1)])
     assert ledger.held_gpus(Door.LIMIT) == set()
     await door.take(RESOURCE, [device(2)])
+
+
+def on_disk(folder: Path) -> set[str]:
+    """The devices that somebody holds, as another agent would find it."""
+    grants = decode((folder / LEDGER).read_bytes()).grants.values()
+    return {hold.device for grant in grants for hold in grant.holds}
+
+
+async def test_what_a_pod_got_is_on_disk_soon_and_the_pod_does_not_wait_for_that(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    door = door_of(ledger, Pods(), admission_seconds=60.0)
+    async with running(door.run()):
+        await door.synced.wait()
+        await door.take(RESOURCE, [device(1)])
+        assert on_disk(tmp_path) == set()
+        async with asyncio.timeout(30):
+            while on_disk(tmp_path) != {"GPU-1"}:
+                await asyncio.sleep(0.01)
+
+
+async def test_while_the_disk_takes_nothing_devices_are_given_out_and_come_back(ledger: Ledger, tmp_path: Path) -> None:
+    pods, away = Pods(), tmp_path.with_name("away")
+    door = door_of(ledger, pods)
+    async with running(door.run()):
+        await door.synced.wait()
+        tmp_path.rename(away)
+        pods.held = {RESOURCE: ["GPU-1"]}
+        await door.take(RESOURCE, [device(1)])
+        await pods.asked_again()
+        pods.held = {}
+        await until_held(ledger)
+        away.rename(tmp_path)
+        await door.take(RESOURCE, [device(2)])
+        pods.held = {RESOURCE: ["GPU-2"]}
+        async with asyncio.timeout(30):
+            while on_disk(tmp_path) != {"GPU-2"}:
+                await asyncio.sleep(0.01)
 
 
 async def test_devices_come_back_when_no_pod_has_them_any_more(ledger: Ledger) -> None:
@@ -182,6 +263,19 @@ async def test_a_kubelet_that_was_just_started_and_lists_nothing_yet_takes_nothi
         await until_held(ledger)
 
 
+async def test_a_kubelet_that_lists_nothing_as_the_api_server_is_away_takes_nothing_from_a_pod(ledger: Ledger) -> None:
+    """It is restarted with the agent in an outage that lasts: the pods go on, and it cannot know them."""
+    pods = Pods()
+    pods.since = None
+    await ledger.reserve(limit("GPU-1"))
+    async with running(door_of(ledger, pods, admission_seconds=0.05).run()):
+        for _ in range(10):
+            await pods.asked_again()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+        pods.since = time.time()
+        await until_held(ledger)
+
+
 async def test_what_a_kubelet_has_not_listed_for_half_a_minute_has_ended_while_it_was_away(ledger: Ledger) -> None:
     pods = Pods()
     await ledger.reserve(limit("GPU-1"))
@@ -221,7 +315,7 @@ async def test_a_clock_that_is_set_after_the_kubelets_start_takes_nothing_from_a
 
 
 async def test_a_clock_that_is_set_takes_nothing_from_a_pod_that_came_while_another_gave_back(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+    ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, pods = WallClock(monkeypatch), Pods()
     pods.held = {RESOURCE: ["GPU-1", "GPU-2"]}
@@ -235,7 +329,7 @@ async def test_a_clock_that_is_set_takes_nothing_from_a_pod_that_came_while_anot
                 clock.ahead = 3600.0
                 return
 
-    async with running(next_pod()) as taken, running(door.run()):
+    async with in_company(ledger, tmp_path), running(next_pod()) as taken, running(door.run()):
         await pods.asked_again()
         pods.held = {}
         await taken
@@ -252,8 +346,8 @@ async def test_the_next_pod_of_a_device_keeps_it_although_the_last_one_was_liste
         await pods.asked_again()
         # The look that has just begun ends, and the next one is not due.
         await asyncio.sleep(0.01)
-        await door.take(RESOURCE, [device(1)])
         pods.held = {}
+        await door.take(RESOURCE, [device(1)])
         await pods.asked_again()
         assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
 
@@ -264,17 +358,20 @@ async def test_an_answer_that_was_asked_for_before_the_next_pod_came_says_nothin
     pods.held = {RESOURCE: ["GPU-1"]}
     door = door_of(ledger, pods, admission_seconds=60.0)
     await door.take(RESOURCE, [device(1)])
+
+    async def next_pod() -> None:
+        pods.meanwhile, pods.held = None, {}
+        await door.take(RESOURCE, [device(1)])
+
     async with running(door.run()):
         await door.synced.wait()
-        pods.meanwhile = lambda: door.take(RESOURCE, [device(1)])
+        pods.meanwhile = next_pod
         await pods.asked_again()
-        pods.meanwhile = None
-        pods.held = {}
         await pods.asked_again()
         assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
 
 
-async def test_a_pod_that_gets_a_device_while_another_is_given_back_keeps_it(ledger: Ledger) -> None:
+async def test_a_pod_that_gets_a_device_while_another_is_given_back_keeps_it(ledger: Ledger, tmp_path: Path) -> None:
     pods = Pods()
     pods.held = {RESOURCE: ["GPU-1", "GPU-2"]}
     door = door_of(ledger, pods, admission_seconds=60.0)
@@ -286,7 +383,7 @@ async def test_a_pod_that_gets_a_device_while_another_is_given_back_keeps_it(led
                 await door.take(RESOURCE, [device(int(left[0].holds[0].device[-1]))])
                 return
 
-    async with running(next_pod()) as taken, running(door.run()):
+    async with in_company(ledger, tmp_path), running(next_pod()) as taken, running(door.run()):
         await pods.asked_again()
         pods.held = {}
         await taken
@@ -323,12 +420,29 @@ async def test_a_claim_waits_for_what_a_kubelet_lists_that_was_started_with_the_
             await claim(ledger, "GPU-1")
 
 
-async def test_a_kubelet_that_has_been_there_for_long_is_not_asked_for_each_claim(ledger: Ledger) -> None:
+async def test_a_kubelet_is_asked_for_each_claim_for_a_while_from_the_first_one_on(ledger: Ledger) -> None:
+    """From then on it knows its pods, however long it has been there without the API server."""
     pods = Pods()
-    pods.since = time.time() - 61.0
-    door = door_of(ledger, pods, admission_seconds=60.0)
+    pods.since = time.time() - 3600.0
+    door = door_of(ledger, pods, admission_seconds=0.5)
     await door.be_sure()
-    assert pods.looks == 0
+    await door.be_sure()
+    assert pods.looks == 2
+    await asyncio.sleep(0.6)
+    await door.be_sure()
+    assert pods.looks == 2
+    pods.since = time.time()
+    await door.be_sure()
+    assert pods.looks == 3, "another kubelet"
+
+
+async def test_a_kubelet_that_does_not_know_its_pods_is_asked_for_each_claim(ledger: Ledger) -> None:
+    pods = Pods()
+    pods.since = None
+    door = door_of(ledger, pods)
+    for looks in range(1, 4):
+        await door.be_sure()
+        assert pods.looks == looks
 
 
 async def test_claims_that_wait_together_for_what_pods_hold_ask_together(ledger: Ledger) -> None:
@@ -403,7 +517,7 @@ async def test_the_next_pod_of_a_device_keeps_it_although_the_last_one_had_it_fo
     """The kubelet gives a device out again before anybody has heard that the last pod is gone."""
     now = time.time() - 3600
     with Lane("ledger") as lane:
-        checkpoint = Checkpoint(tmp_path / "ledger.json")
+        checkpoint = Checkpoint(tmp_path / LEDGER)
         async with Ledger(checkpoint=checkpoint, lane=lane, boot_id="boot", clock=lambda: now) as ledger:
             await ledger.reconcile(Door.CLAIM, [])
             door = door_of(ledger, Pods(), admission_seconds=60.0)
@@ -540,7 +654,7 @@ async def test_an_agent_that_starts_after_a_mig_device_was_removed_knows_from_th
     pods.held = {SLICES: [PART.uuid]}
     with Lane("files") as lane:
         for inventory in (CUT, node(8)):
-            checkpoint = Checkpoint(tmp_path / "ledger.json")
+            checkpoint = Checkpoint(tmp_path / LEDGER)
             async with Ledger(checkpoint=checkpoint, lane=lane, boot_id="boot") as ledger:
                 door = cut_door(ledger, pods, Latest(inventory))
                 async with running(door.run()):

@@ -156,14 +156,39 @@ async def test_no_kubelet_is_an_error_that_names_the_socket(tmp_path: Path, ques
         await question(tmp_path / "none.sock")
 
 
-async def test_since_when_a_kubelet_answers_is_told_by_its_socket(tmp_path: Path) -> None:
-    pods = PodDevices(tmp_path / "kubelet.sock")
-    assert pods.since() == 0.0
+async def test_a_kubelet_that_has_read_its_pods_knows_them_since_its_start(tmp_path: Path) -> None:
+    add = partial(rpc.add_PodResourcesListerServicer_to_server, Lister([pod("a")]))
     begun = time.time()
-    async with serving(
-        tmp_path / "kubelet.sock", lambda server: rpc.add_PodResourcesListerServicer_to_server(Lister([]), server)
-    ):
-        assert begun - 0.1 <= pods.since() <= time.time()
+    async with PodDevices(tmp_path / "kubelet.sock", "node") as pods:
+        assert pods.since() is None
+        async with serving(tmp_path / "kubelet.sock", add):
+            await asyncio.sleep(0.2)
+            await pods.held()
+            assert begun - 0.1 <= (pods.since() or 0.0) <= begun + 0.1
+
+
+async def test_a_kubelet_that_tells_of_static_pods_alone_does_not_know_those_of_the_api_server_yet(
+    tmp_path: Path,
+) -> None:
+    lister = Lister([pod("proxy-node")])
+    add = partial(rpc.add_PodResourcesListerServicer_to_server, lister)
+    async with PodDevices(tmp_path / "kubelet.sock", "node") as pods:
+        async with serving(tmp_path / "kubelet.sock", add, grace=0):
+            await pods.held()
+            assert pods.since() is None
+            await asyncio.sleep(0.1)
+            known = time.time()
+            lister.pods = [pod("proxy-node"), pod("train")]
+            await pods.held()
+            since = pods.since()
+            assert known <= (since or 0.0)
+            lister.pods = []
+            await pods.held()
+            assert pods.since() == since, "its last pod may have ended"
+        async with serving(tmp_path / "kubelet.sock", add, grace=0):
+            assert pods.since() is None, "another kubelet, that was not asked yet"
+            await pods.held()
+            assert pods.since() is None
 
 
 async def test_a_kubelet_that_has_restarted_is_asked_over_a_connection_of_its_own(tmp_path: Path) -> None:
