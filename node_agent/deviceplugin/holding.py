@@ -80,6 +80,7 @@ class LimitDoor:
         """
         if not self.synced.is_set():
             await self._first_answer()
+        await self._ledger.look()
         grants = [_grant(resource, device.id, _place(device)) for device in devices]
         if any(self._ledger.grant_of(grant.holder.id) for grant in grants):
             await self._refuse_again(resource, [device.id for device in devices])
