@@ -49,7 +49,7 @@ EXPECTED = {"UnexpectedAdmissionError", f"OutOf{agents.GPU}"}
 # What fails a pod here and would not on a node with a driver: a container that starts in this very moment.
 OF_RIG = {
     'error mounting "/tmp/node-agent-': "files of the simulated driver went with the agent that was killed",
-    "shim task: context canceled": "kubelet was killed",
+    ": context canceled": "kubelet was killed",
 }
 FIGURES = ("memory_kib", "files", "threads")
 
