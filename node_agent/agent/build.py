@@ -97,7 +97,7 @@ async def built(
             ledger=ledger,
             board=await remembering_board(settings, files),
             pods=await opened.enter_async_context(
-                PodDevices(settings.paths.kubelet_dir / podresources.SOCKET, settings.node_name)
+                PodDevices(settings.paths.kubelet_dir / podresources.SOCKET, settings.pod_name)
             ),
             stat=stat,
             configuration=configuration,

@@ -49,9 +49,9 @@ class PodDevices:
     has asked before: whoever gives the connection up would cancel the other's call with it.
     """
 
-    def __init__(self, socket: Path, node_name: str = "") -> None:
+    def __init__(self, socket: Path, own_pod: str = "") -> None:
         self._socket = socket
-        self._static = f"-{node_name}" if node_name else None
+        self._own_pod = own_pod
         self._channel: aio.Channel | None = None
         self._kubelet: FileIdentity | None = None
         self._turn = asyncio.Lock()
@@ -106,7 +106,8 @@ class PodDevices:
     def since(self) -> float | None:
         """Since when the present kubelet tells of the API server's pods, in wall-clock seconds; None before it does.
 
-        One that was just started knows none of them, and as long as the API server is away none but static ones.
+        One that was just started knows none of them, and as long as the API server is away none but static ones; where
+        the agent is a pod, it is one of them.
         """
         return self._since if self._told is not None and self._told == identity(self._socket) else None
 
@@ -114,7 +115,7 @@ class PodDevices:
         new, self._told = self._told != self._kubelet, self._kubelet
         if not new and self._since is not None:
             return
-        knows = any(self._static is None or not pod.name.endswith(self._static) for pod in answer.pod_resources)
+        knows = not self._own_pod or any(pod.name == self._own_pod for pod in answer.pod_resources)
         if not knows or self._kubelet is None:
             self._since = None
         else:

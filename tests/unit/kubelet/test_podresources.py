@@ -156,10 +156,11 @@ async def test_no_kubelet_is_an_error_that_names_the_socket(tmp_path: Path, ques
         await question(tmp_path / "none.sock")
 
 
-async def test_a_kubelet_that_has_read_its_pods_knows_them_since_its_start(tmp_path: Path) -> None:
-    add = partial(rpc.add_PodResourcesListerServicer_to_server, Lister([pod("a")]))
+@pytest.mark.parametrize("own_pod", ["agent", ""])
+async def test_a_kubelet_that_has_read_its_pods_knows_them_since_its_start(tmp_path: Path, own_pod: str) -> None:
+    add = partial(rpc.add_PodResourcesListerServicer_to_server, Lister([pod("agent")]))
     begun = time.time()
-    async with PodDevices(tmp_path / "kubelet.sock", "node") as pods:
+    async with PodDevices(tmp_path / "kubelet.sock", own_pod) as pods:
         assert pods.since() is None
         async with serving(tmp_path / "kubelet.sock", add):
             await asyncio.sleep(0.2)
@@ -172,19 +173,19 @@ async def test_a_kubelet_that_tells_of_static_pods_alone_does_not_know_those_of_
 ) -> None:
     lister = Lister([pod("proxy-node")])
     add = partial(rpc.add_PodResourcesListerServicer_to_server, lister)
-    async with PodDevices(tmp_path / "kubelet.sock", "node") as pods:
+    async with PodDevices(tmp_path / "kubelet.sock", "agent") as pods:
         async with serving(tmp_path / "kubelet.sock", add, grace=0):
             await pods.held()
             assert pods.since() is None
             await asyncio.sleep(0.1)
             known = time.time()
-            lister.pods = [pod("proxy-node"), pod("train")]
+            lister.pods = [pod("proxy-node"), pod("agent")]
             await pods.held()
             since = pods.since()
             assert known <= (since or 0.0)
             lister.pods = []
             await pods.held()
-            assert pods.since() == since, "its last pod may have ended"
+            assert pods.since() == since, "the agent may be about to end"
         async with serving(tmp_path / "kubelet.sock", add, grace=0):
             assert pods.since() is None, "another kubelet, that was not asked yet"
             await pods.held()
