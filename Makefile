@@ -64,7 +64,7 @@ test-runtimes: $(READY) ## pods on the real containerd 1.7, and a container of p
 	$(BIN)/python -m pytest -m runtimes tests/node/test_runtimes.py $(ARGS)
 
 test-deaths: $(READY) ## kubelet and API server killed in the middle of changes, and the agent at the limit of its memory (Go, root)
-	$(BIN)/python -m pytest -m deaths tests/node/test_killed_in_changes.py tests/node/test_memory_limit.py $(ARGS)
+	$(BIN)/python -m pytest -m deaths tests/node/test_killed_in_changes.py tests/node/test_outage.py tests/node/test_memory_limit.py $(ARGS)
 
 rig: $(READY) ## a real one-node Kubernetes in the background, with the agent's image on it (Go, root); make rig-down ends it
 	@$(BIN)/python -m tests.node.rig start
