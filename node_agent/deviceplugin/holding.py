@@ -1,7 +1,7 @@
 """Writes what pods get by their limits into the ledger, and takes it out when no pod has it any more.
 
 The kubelet says when it gives a device out and never when it is given back, so who holds what is asked of it now and
-then. What a pod got is on disk within a second, and no pod waits for that: after a restart of the agent the kubelet
+then. What a pod got is on disk a second later, and no pod waits for that: after a restart of the agent the kubelet
 still knows, unless it was restarted too and has not heard of its pods yet.
 """
 
@@ -28,7 +28,7 @@ Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
 # A device that was just allocated is not in the kubelet's list before its pod is admitted, and nothing is in that of a
 # kubelet that was just started. What such a list lacks is held for so long.
 ADMISSION_SECONDS = 30.0
-# After a device was given out the next look is as soon as that: once its pod was listed, its end is known for sure.
+# So long after a device was given out the next look is: once its pod was listed, its end is known for sure.
 SOON_SECONDS = 1.0
 # Longer than the kubelet takes to tell what pods hold, and short enough for its main loop, which waits for Allocate.
 FIRST_ANSWER_SECONDS = 5.0
@@ -126,11 +126,12 @@ class LimitDoor:
             await self._pause()
 
     async def _pause(self) -> None:
+        """Wait for the next look; after news a moment more, since the kubelet may forget what it is just giving out."""
         soon = min(SOON_SECONDS, self._every_seconds)
-        await asyncio.sleep(soon)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._every_seconds - soon):
                 await self._news.wait()
+        await asyncio.sleep(soon)
 
     async def _first_answer(self) -> None:
         """Wait until it is known what pods hold; not for ever, since not every kubelet tells."""

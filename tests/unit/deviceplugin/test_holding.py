@@ -400,6 +400,20 @@ async def test_what_was_just_given_out_is_looked_at_before_the_next_look_is_due(
         await pods.asked_again()
 
 
+async def test_the_kubelet_is_not_asked_in_the_moment_in_which_it_gives_a_device_out(ledger: Ledger) -> None:
+    """It might forget the device, and give it to the next pod as well."""
+    pods = Pods()
+    door = LimitDoor(ledger=ledger, held=pods, inventory=Latest(node(8)), every_seconds=3600.0)
+    async with running(door.run()):
+        await door.synced.wait()
+        await asyncio.sleep(1.2)
+        before = pods.looks
+        await door.take(RESOURCE, [device(1)])
+        await asyncio.sleep(0.5)
+        assert pods.looks == before
+        await pods.asked_again()
+
+
 async def test_a_restarted_agent_learns_from_the_kubelet_what_pods_hold(ledger: Ledger) -> None:
     pods = Pods()
     pods.held = {RESOURCE: ["GPU-5"], "other.com/nic": ["nic-0"]}
