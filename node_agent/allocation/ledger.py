@@ -1,9 +1,9 @@
 """The one ledger of grants, for both front doors: what it answers is on disk.
 
 Changes are pure (``changes``) and wait in a queue. Whoever comes first writes for all that wait: one write of the file
-(``record``) for as many changes as have come in while the last write went on. If it fails, all of them fail and
-nothing has changed. So the books in memory are those on disk, but for what was explicitly not worth a write; and while
-a second agent shares the file, everything is.
+(``record``) for as many changes as have come in while the last write went on. If it fails, all of them that need it
+fail and have changed nothing. So the books in memory are those on disk, but for what was explicitly not worth a write;
+and while a second agent shares the file, everything is.
 """
 
 import asyncio

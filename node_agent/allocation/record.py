@@ -72,6 +72,7 @@ class Record:
     def changed(self, view: View, changes: Sequence[Change], durable: Sequence[bool]) -> Outcome:
         """Make changes, and write them if one that is ``durable`` was made or another agent has to see them.
 
+        Where that fails none is made but those that need no write, and not even these while another agent is there.
         Raises StateError where the file has to be read and cannot be.
         """
         with self._custody.turn():
@@ -83,10 +84,15 @@ class Record:
                 return Outcome(view=replace(view, books=books), answers=answers)
             try:
                 return Outcome(view=self._saved(view, books), answers=answers)
-            except Exception as error:  # each of those who wait gets it
-                refused = [error if isinstance(answer, Books) else answer for answer in answers]
+            except Exception as error:  # each of those who wait for the disk gets it
+                needless = [view.alone and not kept for kept in durable]
+                rest = [
+                    change if spared else _refusing(error if isinstance(answer, Books) else answer)
+                    for change, spared, answer in zip(changes, needless, answers, strict=True)
+                ]
+                books, answers = made(view.books, rest)
                 # The file may have been replaced all the same: the next change is written whatever it is.
-                return Outcome(view=replace(view, stored=None), answers=refused, failure=error)
+                return Outcome(view=replace(view, books=books, stored=None), answers=answers, failure=error)
 
     def has_news(self, view: View) -> bool:
         """Whether another agent may have written since."""
@@ -138,3 +144,10 @@ class Record:
             return f"kept as {self._checkpoint.set_aside()}"
         except StateError as error:
             return str(error)
+
+
+def _refusing(error: Exception) -> Change:
+    def refuse(_: Books) -> Books:
+        raise error
+
+    return refuse

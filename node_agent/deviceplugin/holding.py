@@ -32,6 +32,8 @@ ADMISSION_SECONDS = 30.0
 SOON_SECONDS = 1.0
 # Longer than the kubelet takes to tell what pods hold, and short enough for its main loop, which waits for Allocate.
 FIRST_ANSWER_SECONDS = 5.0
+# So long Allocate waits for a write that is under way; on a disk that hangs the kubelet's main loop would hang, too.
+DISK_SECONDS = 5.0
 
 log = Log(__name__)
 
@@ -73,7 +75,7 @@ class LimitDoor:
 
     async def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """Hold devices for a pod. None is held where that raises: DeviceHeld where somebody else has one of them,
-        DeviceWithdrawn where one is not there any more.
+        DeviceWithdrawn where one is not there any more, StateError where the disk hangs.
 
         An agent that was just started waits a moment for what pods hold: of a GPU that is shared in another way than
         before, the kubelet does not know that its new devices are the old ones.
@@ -84,7 +86,7 @@ class LimitDoor:
         grants = [_grant(resource, device.id, _place(device)) for device in devices]
         if any(self._ledger.grant_of(grant.holder.id) for grant in grants):
             await self._refuse_again(resource, [device.id for device in devices])
-        await self._ledger.reserve_all(grants, durable=False)
+        await self._reserve(grants)
         # A GPU that is cut in another way is looked at before it is given back, and is not cut again while it is held.
         if gone := [device.id for device in devices if not self._inventory.value.has(_place(device))]:
             for grant in grants:
@@ -116,13 +118,11 @@ class LimitDoor:
         self._first_answer_by = time.monotonic() + self._first_answer_seconds
         while True:
             self._news.clear()
-            try:
-                await self._look()
-                await self._ledger.store()
+            troubles = [str(error) for step in (self._look, self._ledger.store) if (error := await _error_of(step))]
+            if not troubles:
                 self._trouble.clear()
-            except (KubeletError, StateError) as error:
-                if self._trouble.should_say(str(error)):
-                    log.warning("what pods hold by their limits is not followed", reason=error)
+            elif self._trouble.should_say(reason := "; ".join(troubles)):
+                log.warning("what pods hold by their limits is not followed", reason=reason)
             await self._pause()
 
     async def _pause(self) -> None:
@@ -138,6 +138,15 @@ class LimitDoor:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._first_answer_by - time.monotonic())):
                 await self.synced.wait()
+
+    async def _reserve(self, grants: Sequence[Grant]) -> None:
+        try:
+            async with asyncio.timeout(DISK_SECONDS):
+                await self._ledger.reserve_all(grants, durable=False)
+        except TimeoutError as error:
+            raise StateError(
+                f"{grants[0].holder} gets nothing: the disk with the ledger has not answered for {DISK_SECONDS:g} s"
+            ) from error
 
     async def _refuse_again(self, resource: str, devices: Iterable[str]) -> None:
         """Raise DeviceHeld where a pod that is there has one of the devices already, by the kubelet's own word.
@@ -228,6 +237,15 @@ class LimitDoor:
         except DeviceHeld as error:
             if self._conflict.should_say(str(error)):
                 log.error("a pod has what another holds: end one of the two", reason=error)
+
+
+async def _error_of(step: Callable[[], Awaitable[None]]) -> Exception | None:
+    """Take a step, and return what it has failed with where that may pass."""
+    try:
+        await step()
+    except (KubeletError, StateError) as error:
+        return error
+    return None
 
 
 def _place(device: OfferedDevice) -> Place:

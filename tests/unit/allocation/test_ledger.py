@@ -233,6 +233,36 @@ async def test_what_is_not_worth_a_write_waits_for_a_change_that_is_being_writte
             await second
 
 
+async def test_what_is_not_worth_a_write_does_not_fail_with_a_write_that_it_waited_for(
+    checkpoint: FakeCheckpoint, tmp_path: Path
+) -> None:
+    """A pod was refused on a full disk, since what others hold was to be written down just then."""
+    async with ledger_of(checkpoint) as ledger:
+        await ledger.reserve(grant("a", 0), durable=False)
+        checkpoint.gate.clear()
+        first = asyncio.create_task(ledger.store())
+        await asyncio.sleep(0.01)
+        checkpoint.failure = StateError("No space left on device")
+        others = [
+            asyncio.create_task(ledger.reserve(grant("b", 1))),
+            asyncio.create_task(ledger.reserve(grant("c", 2), durable=False)),
+            asyncio.create_task(ledger.reserve(grant("d", 0), durable=False)),
+            asyncio.create_task(ledger.reserve(grant("e", 1), durable=False)),
+            asyncio.create_task(ledger.reserve(grant("f", 0))),
+        ]
+        await asyncio.sleep(0.01)
+        checkpoint.gate.set()
+        with pytest.raises(StateError):
+            await first
+        durable, cheap, held, freed, refused = await asyncio.gather(*others, return_exceptions=True)
+        assert [type(one) for one in (durable, held, refused)] == [StateError, DeviceHeld, DeviceHeld]
+        assert isinstance(cheap, Grant) and isinstance(freed, Grant)
+        assert {one.holder.name for one in ledger.grants.value.values()} == {"a", "c", "e"}
+        checkpoint.failure = None
+        await ledger.store()
+        assert set(on_disk(tmp_path)) == {"a", "c", "e"}
+
+
 async def test_several_holders_are_on_disk_with_one_write_or_none_of_them(
     checkpoint: FakeCheckpoint, tmp_path: Path
 ) -> None:

@@ -1,6 +1,7 @@
 """What pods get by limits, in the ledger that both front doors share."""
 
 import asyncio
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
@@ -10,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from node_agent.allocation.checkpoint import Checkpoint, decode
-from node_agent.allocation.grants import Door, Grant, Hold, Holder
+from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
+from node_agent.deviceplugin import holding
 from node_agent.deviceplugin.holding import LimitDoor
-from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError
+from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError, StateError
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
@@ -187,6 +189,20 @@ async def test_what_a_pod_got_is_on_disk_soon_and_the_pod_does_not_wait_for_that
                 await asyncio.sleep(0.01)
 
 
+async def test_what_a_pod_got_is_on_disk_soon_also_while_the_kubelet_does_not_tell(
+    ledger: Ledger, tmp_path: Path
+) -> None:
+    pods = Pods()
+    door = door_of(ledger, pods, admission_seconds=60.0)
+    async with running(door.run()):
+        await door.synced.wait()
+        pods.held = None
+        await door.take(RESOURCE, [device(1)])
+        async with asyncio.timeout(30):
+            while on_disk(tmp_path) != {"GPU-1"}:
+                await asyncio.sleep(0.01)
+
+
 async def test_while_the_disk_takes_nothing_devices_are_given_out_and_come_back(ledger: Ledger, tmp_path: Path) -> None:
     pods, away = Pods(), tmp_path.with_name("away")
     door = door_of(ledger, pods)
@@ -204,6 +220,40 @@ async def test_while_the_disk_takes_nothing_devices_are_given_out_and_come_back(
         async with asyncio.timeout(30):
             while on_disk(tmp_path) != {"GPU-2"}:
                 await asyncio.sleep(0.01)
+
+
+class Disk(Checkpoint):
+    """Takes as long over each write as the gate is shut."""
+
+    gate = threading.Event()
+
+    def save(self, books: Books) -> bytes:
+        self.gate.wait()
+        return super().save(books)
+
+
+async def test_a_disk_that_hangs_does_not_hang_the_kubelet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "DISK_SECONDS", 0.1)
+    disk = Disk(tmp_path / LEDGER)
+    disk.gate.set()
+    with Lane("files") as lane:
+        async with Ledger(checkpoint=disk, lane=lane, boot_id="boot") as ledger:
+            for one in Door.CLAIM, Door.LIMIT:
+                await ledger.reconcile(one, [])
+            door = door_of(ledger, Pods())
+            await door.take(RESOURCE, [device(1)])
+            disk.gate.clear()
+            try:
+                async with running(ledger.store()) as writing:
+                    await asyncio.sleep(0.05)
+                    with pytest.raises(StateError, match=r"gets nothing: the disk .* has not answered for 0\.1 s"):
+                        await door.take(RESOURCE, [device(2)])
+                    disk.gate.set()
+                    await writing
+                    assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+            finally:
+                disk.gate.set()
+            await door.take(RESOURCE, [device(2)])
 
 
 async def test_devices_come_back_when_no_pod_has_them_any_more(ledger: Ledger) -> None:
