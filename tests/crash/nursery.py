@@ -4,6 +4,7 @@ It reads one line a child, the path of a pickled ``Start``, and answers with the
 """
 
 import asyncio
+import ctypes
 import os
 import pickle
 import signal
@@ -13,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,14 +146,20 @@ async def _work(sources: Sources) -> None:
         await work
 
 
+# PR_SET_PDEATHSIG of <linux/prctl.h>.
+DIE_WITH_PARENT = 1
+
+
 def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # who died is seen by its pid
-    children = []
+    libc = ctypes.CDLL(None, use_errno=True)
     for line in sys.stdin:
         start = pickle.loads(Path(line.strip()).read_bytes())
         assert threading.active_count() == 1
         if not (pid := os.fork()):
             try:
+                # Whoever ended them at the end by their numbers would meet others that have these by then.
+                libc.prctl(DIE_WITH_PARENT, signal.SIGKILL)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.close(0)
                 _be_agent(start)
@@ -161,11 +168,7 @@ def main() -> None:
             finally:
                 sys.stderr.flush()
                 os._exit(1)
-        children.append(pid)
         print(pid, flush=True)
-    for pid in children:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
