@@ -159,7 +159,8 @@ def main() -> None:
         if not (pid := os.fork()):
             try:
                 # Whoever ended them at the end by their numbers would meet others that have these by then.
-                libc.prctl(DIE_WITH_PARENT, signal.SIGKILL)
+                if libc.prctl(DIE_WITH_PARENT, signal.SIGKILL):
+                    raise OSError(ctypes.get_errno(), "cannot end with the process that forked it")
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 os.close(0)
                 _be_agent(start)
