@@ -36,6 +36,9 @@ class Stored(NamedTuple):
 @pytest.fixture
 def agent(cluster: RealNode) -> Program:
     forget_holders(cluster)
+    # Of a pool that another test has published the generation would go on.
+    for one in cluster.api.list("ResourceSlice"):
+        cluster.api.remove("ResourceSlice", one["metadata"]["name"])
     agent = start_process(cluster)
     await_nothing_held(cluster)
     return agent
@@ -43,7 +46,7 @@ def agent(cluster: RealNode) -> Program:
 
 def forget_holders(node: RealNode) -> None:
     """Let the next agent know of no other test's pods: what these had by limits is given back after half a minute."""
-    node.machine.path("/var/lib/gpu-node-agent/ledger.json").unlink(missing_ok=True)
+    node.machine.path(agents.LEDGER).unlink(missing_ok=True)
 
 
 def await_nothing_held(node: RealNode) -> None:
