@@ -17,7 +17,10 @@ from typing import Any, Protocol, TypeVar
 
 import grpc
 import yaml
+from google.protobuf.message import Message
 
+from node_agent.allocation.checkpoint import decode
+from node_agent.allocation.grants import Books
 from node_agent.cdi.names import file_name
 from node_agent.wire import podresources_v1_pb2 as wire
 from tests.fakes.names import KIND
@@ -42,7 +45,10 @@ print(answer.status, answer.read().decode(), sep="\\n", end="")
 """
 """To be run on the node, to whose network the test's own process does not belong."""
 
+LEDGER = "/var/lib/gpu-node-agent/ledger.json"
+
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 
 class Agent(Protocol):
@@ -127,16 +133,39 @@ def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float =
 
 def healthy_at_kubelet(node: RealNode, resource: str = GPU) -> frozenset[str]:
     """The ids that the kubelet would give out now or holds for pods; its own word, ahead of the node's status."""
-    with grpc.insecure_channel(f"unix:{node.pod_resources_socket}") as channel:
-        ask = channel.unary_unary(
-            "/v1.PodResourcesLister/GetAllocatableResources",
-            request_serializer=wire.AllocatableResourcesRequest.SerializeToString,
-            response_deserializer=wire.AllocatableResourcesResponse.FromString,
-        )
-        answer = ask(wire.AllocatableResourcesRequest(), timeout=5)
+    method, request = "/v1.PodResourcesLister/GetAllocatableResources", wire.AllocatableResourcesRequest()
+    answer = call(node.pod_resources_socket, method, request, wire.AllocatableResourcesResponse)
     return frozenset(
         name for devices in answer.devices if devices.resource_name == resource for name in devices.device_ids
     )
+
+
+def held_at_kubelet(node: RealNode, resource: str = GPU, *, timeout: float = 5) -> dict[str, list[str]]:
+    """The ids of a resource that the kubelet has given out, by the pods that hold them."""
+    method, request = "/v1.PodResourcesLister/List", wire.ListPodResourcesRequest()
+    answer = call(node.pod_resources_socket, method, request, wire.ListPodResourcesResponse, timeout=timeout)
+    return {
+        pod.name: list(devices.device_ids)
+        for pod in answer.pod_resources
+        for container in pod.containers
+        for devices in container.devices
+        if devices.resource_name == resource
+    }
+
+
+def call(socket: Path, method: str, request: Message, answer: type[M], *, timeout: float = 5) -> M:
+    """One call of gRPC over a socket of the node."""
+    with grpc.insecure_channel(f"unix:{socket}") as channel:
+        ask = channel.unary_unary(
+            method, request_serializer=type(request).SerializeToString, response_deserializer=answer.FromString
+        )
+        return ask(request, timeout=timeout)
+
+
+def books(node: RealNode) -> Books | None:
+    """What the agent has in its ledger; None before there is one."""
+    file = node.machine.path(LEDGER)
+    return decode(file.read_bytes()) if file.exists() else None
 
 
 def known(node: RealNode) -> bool:

@@ -23,7 +23,6 @@ from typing import Any
 
 import yaml
 
-from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Door
 from node_agent.hardware.simulated.control import send
 from tests.node import agent as agents
@@ -37,7 +36,6 @@ from tests.node.spans import SCRIPT, Span, spans
 from tests.node.test_claims import DRIVER, claim, devices, pod_with, prepare_cluster
 
 MIG = "mig.nvidia.com"
-STATE = "/var/lib/gpu-node-agent/ledger.json"
 SIMULATE = "/run/gpu-node-agent/simulate.sock"
 MOST_PODS = 8
 CHURN = 1 / 3
@@ -280,7 +278,8 @@ class Soak:
 
     def orphans(self) -> list[str]:
         """What is there although no pod is."""
-        books = decode(self.node.machine.path(STATE).read_bytes())
+        books = agents.books(self.node)
+        assert books is not None, "an agent has run"
         grants = [grant for grant in books.grants.values() if grant.holder.door is Door.CLAIM]
         specs = [path.name for path in self.node.cdi_folder.iterdir() if "claim" in path.name]
         sick = [name for name, device in devices(self.node).items() if device.get("taints")]

@@ -7,13 +7,12 @@ which asks NVML which one it has got: the test asks the kubelet instead (``tell`
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
-import grpc
 import pytest
 import yaml
 
-from node_agent.wire import podresources_v1_pb2 as wire
 from tests.node import agent as agents
 from tests.node.rig import binaries, image
 from tests.node.rig.api import Object
@@ -28,6 +27,8 @@ RESERVING, IMAGE = "kai-resource-reservation", "rig.local/reserving:1"
 KINDS = ("podgroups", "queues", "bindrequests")
 SHARED_MAP = "runai/shared-gpu-configmap"
 WHICH = "run.ai/reserve_for_gpu_index"
+
+held = partial(agents.held_at_kubelet, timeout=30)
 
 
 @pytest.fixture(scope="module")
@@ -112,24 +113,6 @@ def fraction(name: str, part: str) -> Object:
 
 def reservations(node: RealNode) -> list[Object]:
     return node.api.list("Pod", RESERVING)
-
-
-def held(node: RealNode) -> dict[str, list[str]]:
-    """The GPUs that the kubelet has given out, by the pods that hold them."""
-    with grpc.insecure_channel(f"unix:{node.pod_resources_socket}") as channel:
-        ask = channel.unary_unary(
-            "/v1.PodResourcesLister/List",
-            request_serializer=wire.ListPodResourcesRequest.SerializeToString,
-            response_deserializer=wire.ListPodResourcesResponse.FromString,
-        )
-        answer = ask(wire.ListPodResourcesRequest(), timeout=30)
-    return {
-        pod.name: list(devices.device_ids)
-        for pod in answer.pod_resources
-        for container in pod.containers
-        for devices in container.devices
-        if devices.resource_name == agents.GPU
-    }
 
 
 def tell(node: RealNode) -> str:

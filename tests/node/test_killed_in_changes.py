@@ -10,7 +10,6 @@ from contextlib import contextmanager
 import pytest
 import yaml
 
-from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Door
 from tests.node import agent as agents
 from tests.node.agent import gpu_pod, offered
@@ -27,7 +26,6 @@ pytestmark = pytest.mark.deaths
 
 KUBELET, API_SERVER = "kubelet", "API server"
 WHO = pytest.mark.parametrize("who", [KUBELET, API_SERVER])
-LEDGER = "/var/lib/gpu-node-agent/ledger.json"
 CUT = "nvmlDeviceCreateGpuInstanceWithPlacement"
 RENAMED = "nvidia.com/h200"
 PATIENCE = 120.0
@@ -56,8 +54,8 @@ def begun(node: RealNode, door: Door) -> None:
     """Await that the ledger has what somebody of this door is about to get."""
 
     def reserved() -> bool:
-        file = node.machine.path(LEDGER)
-        return file.exists() and any(one.holder.door is door for one in decode(file.read_bytes()).grants.values())
+        found = agents.books(node)
+        return found is not None and any(one.holder.door is door for one in found.grants.values())
 
     wait_until(f"a grant of {door} is begun", reserved, timeout=PATIENCE, every=0.02)
 

@@ -14,12 +14,13 @@ import pytest
 from node_agent.hardware.simulated.gpu import build_gpus
 from node_agent.hardware.simulated.profile import load_profile
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
-from node_agent.wire import podresources_v1_pb2 as lister_wire
 from tests.node.agent import (
     GPU,
     allocated,
+    call,
     gpu_pod,
     healthy_at_kubelet,
+    held_at_kubelet,
     known,
     offered,
     registered,
@@ -72,7 +73,7 @@ def test_the_kubelet_gives_a_device_to_two_pods_if_it_is_asked_at_the_wrong_mome
         answering.clear()
         node.api.create(gpu_pod("first", 1, resource=resource))
         time.sleep(5)
-        held(node, resource)
+        held_at_kubelet(node, resource)
         answering.set()
         (device,) = visible(node, node.pods.wait("first"))
         assert device in visible(node, node.pods.run(gpu_pod("second", 199, resource=resource)))
@@ -82,7 +83,7 @@ def test_a_device_that_a_running_pod_has_the_agent_gives_to_no_second_one(node: 
     """Called as the kubelet would that has forgotten the first pod; of that one's end it is heard at once."""
     start_process(node)
     node.pods.run(gpu_pod("first", 1))
-    (device,) = held(node, GPU)
+    (device,) = held_at_kubelet(node)["first"]
     with pytest.raises(grpc.RpcError, match="held by a pod that is still there: the kubelet has given it out twice"):
         allocate(node, device)
     node.api.delete("Pod", "first")
@@ -90,40 +91,17 @@ def test_a_device_that_a_running_pod_has_the_agent_gives_to_no_second_one(node: 
     assert device in str(allocate(node, device))
 
 
-def held(node: RealNode, resource: str) -> list[str]:
-    """The devices of a resource that pods have by the kubelet's word."""
-    with grpc.insecure_channel(f"unix:{node.pod_resources_socket}") as channel:
-        ask = channel.unary_unary(
-            "/v1.PodResourcesLister/List",
-            request_serializer=lister_wire.ListPodResourcesRequest.SerializeToString,
-            response_deserializer=lister_wire.ListPodResourcesResponse.FromString,
-        )
-        pods = ask(lister_wire.ListPodResourcesRequest(), timeout=5).pod_resources
-    entries = [entry for pod in pods for container in pod.containers for entry in container.devices]
-    return [name for entry in entries if entry.resource_name == resource for name in entry.device_ids]
-
-
 def allocate(node: RealNode, device: str) -> wire.AllocateResponse:
     """Ask the agent for a device, in the kubelet's place."""
     (socket,) = sockets(node.device_plugins)
-    with grpc.insecure_channel(f"unix:{node.device_plugins / socket}") as channel:
-        ask = channel.unary_unary(
-            "/v1beta1.DevicePlugin/Allocate",
-            request_serializer=wire.AllocateRequest.SerializeToString,
-            response_deserializer=wire.AllocateResponse.FromString,
-        )
-        container = wire.ContainerAllocateRequest(devices_ids=[device])
-        return ask(wire.AllocateRequest(container_requests=[container]), timeout=10)
+    request = wire.AllocateRequest(container_requests=[wire.ContainerAllocateRequest(devices_ids=[device])])
+    method = "/v1beta1.DevicePlugin/Allocate"
+    return call(node.device_plugins / socket, method, request, wire.AllocateResponse, timeout=10)
 
 
 def register(node: RealNode, resource: str, endpoint: str) -> None:
-    with grpc.insecure_channel(f"unix:{node.device_plugins / 'kubelet.sock'}") as channel:
-        ask = channel.unary_unary(
-            "/v1beta1.Registration/Register",
-            request_serializer=wire.RegisterRequest.SerializeToString,
-            response_deserializer=wire.Empty.FromString,
-        )
-        ask(wire.RegisterRequest(version="v1beta1", endpoint=endpoint, resource_name=resource), timeout=10)
+    request = wire.RegisterRequest(version="v1beta1", endpoint=endpoint, resource_name=resource)
+    call(node.device_plugins / "kubelet.sock", "/v1beta1.Registration/Register", request, wire.Empty, timeout=10)
 
 
 @contextmanager

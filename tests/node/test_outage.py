@@ -5,40 +5,37 @@ import time
 
 import pytest
 
-from node_agent.allocation.checkpoint import decode
 from node_agent.deviceplugin.holding import ADMISSION_SECONDS
-from tests.node.agent import gpu_pod, offered, start
+from tests.node.agent import GPU, books, gpu_pod, held_at_kubelet, offered, start
 from tests.node.installed import LIMITS
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
 
 pytestmark = pytest.mark.deaths
 
-LEDGER = "/var/lib/gpu-node-agent/ledger.json"
-
 
 def held(node: RealNode) -> list[str]:
     """The devices that the agent has written down as held."""
-    file = node.machine.path(LEDGER)
-    grants = decode(file.read_bytes()).grants.values() if file.exists() else ()
-    return [hold.device for grant in grants for hold in grant.holds]
+    found = books(node)
+    return [hold.device for grant in found.grants.values() for hold in grant.holds] if found else []
 
 
 def test_what_a_pod_holds_is_held_by_an_agent_whose_kubelet_does_not_know_the_pod(node: RealNode) -> None:
     agent = start(node, manifest=LIMITS)
     trainer = node.pods.run(gpu_pod("trainer", 1))
     container = node.pods.container_id(trainer)
-    (device,) = wait_until("it is written down", lambda: held(node))
+    (device,) = held_at_kubelet(node)["trainer"]
+    wait_until("it is written down", lambda: device in held(node))
 
     node.stop_api_server()
     node.stop_kubelet(signal.SIGKILL)
     node.launch_kubelet()
     time.sleep(ADMISSION_SECONDS + 15)
-    assert held(node) == [device]
-    assert "given back" not in agent.text()
+    assert device in held(node)
+    assert f"given back device={GPU}/{device}" not in agent.text()
 
     node.await_api_server(node.launch_api_server())
     offered(node, 8)
     assert node.pods.container_id(node.api.get("Pod", "trainer")) == container
     node.api.delete("Pod", "trainer")
-    wait_until("it is given back", lambda: not held(node))
+    wait_until("it is given back", lambda: device not in held(node))

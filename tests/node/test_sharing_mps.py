@@ -6,7 +6,6 @@ from contextlib import suppress
 
 import pytest
 
-from node_agent.allocation.checkpoint import decode
 from node_agent.hardware.simulated.mps import FAULTS
 from tests.node import agent as agents
 from tests.node import installed
@@ -140,8 +139,8 @@ def test_daemons_and_their_clients_outlive_the_agent_and_end_with_the_sharing(no
 
 def holders_known(node: RealNode) -> bool:
     """Whether the agent has heard of all claims of the node, without which nobody new gets a device."""
-    ledger = node.machine.path("/var/lib/gpu-node-agent/ledger.json")
-    return ledger.exists() and not decode(ledger.read_bytes()).unreconciled
+    found = agents.books(node)
+    return found is not None and not found.unreconciled
 
 
 # Claims
