@@ -11,7 +11,12 @@ from benchmarks.measure import Effort, Figure, Target, Turn, figure
 from benchmarks.process import PROFILE, Stand, stand
 
 # What ``run`` loads on a real node.
-IMPORTS = "import node_agent.cli.main, node_agent.cli.run, node_agent.config.resolve, node_agent.agent.build\n"
+IMPORTS = """\
+import node_agent.cli.main, node_agent.cli.run, node_agent.config.resolve
+from node_agent.kit.memory import nothing_to_collect
+with nothing_to_collect():
+    import node_agent.agent.build
+"""
 
 # The same, and a simulated node made.
 SIMULATED = f"""\

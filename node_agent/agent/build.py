@@ -32,7 +32,7 @@ from node_agent.cdi.publisher import SpecPublisher
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.answer import Answer, Naming, answer, as_client
-from node_agent.deviceplugin.holding import LimitDoor
+from node_agent.deviceplugin.holding import LimitDoor, nothing
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.recheck import Recheck
@@ -48,9 +48,10 @@ from node_agent.kit.boot import read_boot_id
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
-from node_agent.kubelet import podresources
+from node_agent.kubelet import podresources, written
 from node_agent.kubelet.podresources import PodDevices, allocatable_devices
 from node_agent.kubelet.routes import Route, SocketRoute, WatcherRoute
+from node_agent.kubelet.written import WrittenDevices
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.health_view import HealthView
 from node_agent.reporting.holders import Holders
@@ -215,7 +216,15 @@ def _assemble(ground: Ground) -> Agent:
     inventory, roots = keeper.inventory, driver_roots(settings)
     publisher = _publisher(ground, inventory)
     pods = ground.pods
-    limits = LimitDoor(ledger=ledger, held=pods.held, inventory=inventory, told_since=pods.since)
+    kept = WrittenDevices(settings.paths.kubelet_dir / written.FILE)
+    limits = LimitDoor(
+        ledger=ledger,
+        held=pods.held,
+        inventory=inventory,
+        # Where no list is sent, nothing makes the kubelet write.
+        written=kept.anew if settings.device_plugin else nothing,
+        told_since=pods.since,
+    )
     slices = TimeSliceKeeper(
         slices=time_slices(settings, roots, ground.files),
         selection=live.selection,
@@ -227,7 +236,7 @@ def _assemble(ground: Ground) -> Agent:
         daemons=mps, selection=live.selection, inventory=inventory, grants=ledger.grants, known=limits.synced
     )
     supervisor = Supervisor()
-    make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares)
+    make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares, again=kept.wanted)
     plugins = DevicePlugins(live.selection, inventory, make, supervisor) if settings.device_plugin else None
     holders = Holders(settings.vendor.driver, ledger.grants, pods.last)
     agent = Agent(
@@ -326,6 +335,7 @@ def _plugin(
     publisher: SpecPublisher,
     limits: LimitDoor,
     mps: MpsShares,
+    again: Latest[int],
 ) -> DevicePlugin:
     settings = ground.live.settings.value
     needs_cdi = any(strategy.startswith("cdi-") for strategy in settings.device_list_strategies)
@@ -341,6 +351,7 @@ def _plugin(
         grants=ground.ledger.grants,
         take=limits.take,
         daemons=mps.troubles,
+        again=again,
     )
 
 

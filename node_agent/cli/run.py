@@ -56,7 +56,10 @@ async def serve(
     settings: "Settings", stat: Callable[[Path], Any], configuration: "Configuration | None" = None
 ) -> None:
     """Run the agent; where it has a ``configuration``, that one's settings are the ones, and its documents followed."""
-    from node_agent.agent.build import built
+    from node_agent.kit.memory import nothing_to_collect
+
+    with nothing_to_collect():
+        from node_agent.agent.build import built
 
     async with built(settings, stat, configuration) as agent:
         await agent.run()

@@ -25,6 +25,12 @@ from node_agent.sharing.shares import parts_of
 Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
 """The ids of the devices that pods hold, by resource; raises KubeletError while nobody tells."""
 
+
+async def nothing() -> Mapping[str, Collection[str]]:
+    """What a kubelet has written that writes nothing."""
+    return {}
+
+
 # A device that was just allocated is not in the kubelet's list before its pod is admitted, and nothing is in that of a
 # kubelet that was just started. What such a list lacks is held for so long.
 ADMISSION_SECONDS = 30.0
@@ -41,9 +47,10 @@ log = Log(__name__)
 class LimitDoor:
     """The ledger's side of the device plugins: ``take`` before a device is given out, ``run`` gives it back.
 
-    ``inventory`` says which GPU a partition is on. ``told_since`` says since when the present kubelet tells of its
-    pods, in wall-clock seconds, None before it does. ``synced`` is set once the ledger has all that pods hold: before
-    that no claim may be prepared.
+    ``inventory`` says which GPU a partition is on. ``held`` is what the kubelet tells of its pods, ``written`` what it
+    writes down, which has their init containers too and takes longer to learn. ``told_since`` says since when the
+    present kubelet tells of its pods, in wall-clock seconds, None before it does. ``synced`` is set once the ledger has
+    all that pods hold: before that no claim may be prepared.
     """
 
     def __init__(
@@ -52,6 +59,7 @@ class LimitDoor:
         ledger: Ledger,
         held: Held,
         inventory: Latest[Inventory],
+        written: Held = nothing,
         told_since: Callable[[], float | None] = lambda: 0.0,
         every_seconds: float = 5.0,
         admission_seconds: float = ADMISSION_SECONDS,
@@ -60,6 +68,7 @@ class LimitDoor:
         self._ledger = ledger
         self.held = held
         self._inventory = inventory
+        self._written = written
         self._told_since = told_since
         self._told_by: float | None = None
         self._first_claim: tuple[float | None, float] = None, math.inf
@@ -68,7 +77,7 @@ class LimitDoor:
         self._admission_seconds = admission_seconds
         self._first_answer_seconds = first_answer_seconds
         self._first_answer_by = 0.0
-        self._trouble, self._conflict, self._strange = Steady(), Steady(), Steady()
+        self._trouble, self._conflict, self._strange, self._unread = Steady(), Steady(), Steady(), Steady()
         self._listed: Mapping[str, float] = {}
         self._news, self._turn, self._looked = asyncio.Event(), asyncio.Lock(), -math.inf
         self.synced = asyncio.Event()
@@ -191,12 +200,9 @@ class LimitDoor:
         live = [_grant(*one, place) for one, place in places.items() if place is not None]
         known = await self._learn_all({grant.holder.id: grant for grant in live})
         told_for = 0.0 if begun is None else self._ages.of("", begun)
-        for holder, grant in known.items():
-            waited = min(self._ages.of(holder, grant.since), told_for) > self._admission_seconds
-            ended = self._listed.get(holder) == grant.since or waited
-            if holder not in holders and ended:
-                log.info("given back", device=holder)
-                await self._ledger.release(holder, since=grant.since, durable=False)
+        for grant in await self._ended([one for holder, one in known.items() if holder not in holders], told_for):
+            log.info("given back", device=grant.holder.id)
+            await self._ledger.release(grant.holder.id, since=grant.since, durable=False)
         # The kubelet may speak of the last pod of a device that has the next one since: what it says counts for a
         # grant that was there before it was asked.
         self._listed = {
@@ -208,6 +214,31 @@ class LimitDoor:
         self.synced.set()
         if any(grant.holder.id not in self._listed for grant in self._ledger.grants_of(Door.LIMIT)):
             self._news.set()
+
+    async def _ended(self, silent: Sequence[Grant], told_for: float) -> Sequence[Grant]:
+        """Of the grants that a kubelet does not tell of which tells of its pods for so many seconds, those of no pod.
+
+        What it once told of has ended. What it never did may be on its way to its pod, and is later either an init
+        container's, of which it tells nothing, or was that of a pod that ended before it was asked.
+        """
+        told = [one for one in silent if self._listed.get(one.holder.id) == one.since]
+        waited = [
+            one
+            for one in silent
+            if one not in told and min(self._ages.of(one.holder.id, one.since), told_for) > self._admission_seconds
+        ]
+        if not waited:
+            return told
+        try:
+            written = await self._written()
+        except KubeletError as error:
+            if self._unread.should_say(str(error)):
+                devices = [one.holder.id for one in waited]
+                log.warning("whether init containers have devices is not known", devices=devices, reason=error)
+            return told
+        self._unread.clear()
+        with_init = {_holder(resource, name).id for resource, names in written.items() for name in names}
+        return [*told, *(one for one in waited if one.holder.id not in with_init)]
 
     async def _learn_all(self, live: Mapping[str, Grant]) -> Mapping[str, Grant]:
         """Take in what is not in the ledger yet; returns the grants that were."""

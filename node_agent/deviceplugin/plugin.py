@@ -35,7 +35,8 @@ class DevicePlugin:
     asked every ``forget_seconds`` while the list has devices that are gone. ``grants`` are the ledger's: what others
     hold is withdrawn here, and what pods hold of another form of a GPU takes its place; ``take`` puts there what a pod
     gets. ``daemons`` tells of GPUs that are shared by MPS what keeps their daemon from its work, None where it answers;
-    also of those that are shared so no more, until it has ended. ``trouble`` says why there is no list.
+    also of those that are shared so no more, until it has ended. The list is sent again as ``again`` changes.
+    ``trouble`` says why there is no list.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class DevicePlugin:
         grants: Latest[Mapping[str, Grant]],
         take: Take,
         daemons: Latest[Mapping[DeviceUuid, str | None]],
+        again: Latest[int],
         forget_seconds: float = 10.0,
     ) -> None:
         self._selection = selection
@@ -66,7 +68,7 @@ class DevicePlugin:
         self._pool_of: tuple[object, ...] = ()
         self.trouble: Latest[str | None] = Latest(None)
         self.offer = Latest(Offer(resource=resource, pool=pool_of(Inventory(), ())))
-        self.server = DevicePluginServer(resource, route, lambda: Servicer(self.offer, give, take))
+        self.server = DevicePluginServer(resource, route, lambda: Servicer(self.offer, give, take, again))
 
     async def run(self) -> None:
         """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays."""

@@ -36,12 +36,13 @@ log = Log(__name__)
 
 
 class Servicer(rpc.DevicePluginServicer):
-    """Serves one resource until ``close``; ``streams`` counts the open lists."""
+    """Serves one resource until ``close``. ``streams`` counts the open lists, which ``again`` has sent once more."""
 
-    def __init__(self, offer: Latest[Offer], give: Give, take: Take) -> None:
+    def __init__(self, offer: Latest[Offer], give: Give, take: Take, again: Latest[int]) -> None:
         self._offer = offer
         self._give = give
         self._take = take
+        self._again = again
         self._closed = Latest(False)
         self.streams = Latest(0)
 
@@ -55,7 +56,7 @@ class Servicer(rpc.DevicePluginServicer):
     async def ListAndWatch(self, request: wire.Empty, context: Any) -> AsyncIterator[wire.ListAndWatchResponse]:
         self.streams.set(self.streams.value + 1)
         try:
-            async for _ in changes(self._offer, self._closed):
+            async for _ in changes(self._offer, self._again, self._closed):
                 if self._closed.value:
                     return
                 yield device_list(self._offer.value.devices)

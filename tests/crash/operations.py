@@ -155,16 +155,24 @@ def lays_out(layout: str, instances: int | None) -> Act:
     return act
 
 
+# By turns: one that comes and goes is held back, for longer each time.
+LOSABLE = (6, 1, 2, 4)
+
+
 async def loses(here: Site) -> None:
-    here.out = {here.place.uuid(6)}
-    await here.break_hardware("lose-gpu", gpu=here.place.uuid(6))
-    await here.comes(lambda: here.place.uuid(6) not in here.place.view.healthy)
+    if not here.out:
+        here.losses += 1
+        here.out = {here.place.uuid(LOSABLE[here.losses % len(LOSABLE)])}
+    (lost,) = here.out
+    await here.break_hardware("lose-gpu", gpu=lost)
+    await here.comes(lambda: lost not in here.place.view.healthy)
 
 
 async def finds(here: Site) -> None:
-    await here.break_hardware("restore-gpu", gpu=here.place.uuid(6))
-    here.out = set()
-    await here.comes(lambda: here.place.uuid(6) in here.place.view.healthy)
+    for lost in here.out:
+        await here.break_hardware("restore-gpu", gpu=lost)
+    found, here.out = here.out, set()
+    await here.comes(lambda: found <= here.place.view.healthy)
 
 
 BACK = reloads(PLAIN, resources(gpu=8))

@@ -5,12 +5,28 @@ The agent is installed for limits alone, over a simulated node with eight GPUs.
 
 import hashlib
 import signal
+import time
 
 import pytest
 
-from tests.node.agent import GPU, allocated, gpu_pod, minors, offered, registered, simulate, sockets, spec_of, start
+from node_agent.deviceplugin.holding import ADMISSION_SECONDS
+from tests.node.agent import (
+    GPU,
+    allocated,
+    books,
+    gpu_pod,
+    held_at_kubelet,
+    minors,
+    offered,
+    registered,
+    simulate,
+    sockets,
+    spec_of,
+    start,
+)
 from tests.node.installed import LIMITS, NAMESPACE, AgentPod, available
 from tests.node.rig.node import RealNode
+from tests.node.rig.pods import busybox_pod
 from tests.node.rig.waiting import wait_until
 
 pytestmark = pytest.mark.node
@@ -115,6 +131,27 @@ def test_a_gpu_with_a_fatal_xid_is_withdrawn_and_comes_back(node: RealNode, agen
 
     simulate(node, "restore-gpu", "--gpu", "2")
     offered(node, 8)
+
+
+def test_what_only_an_init_container_has_is_held_as_long_as_its_pod_is_there(node: RealNode, agent: AgentPod) -> None:
+    """The kubelet's pod resources say nothing of it: the day that comparison fails, its checkpoint may stay unread."""
+
+    def held() -> int:
+        return len(found.grants) if (found := books(node)) else 0
+
+    pod = busybox_pod("prepares")
+    first = gpu_pod("prepares", 2)["spec"]["containers"][0] | {"name": "first"}
+    pod["spec"]["initContainers"] = [first]
+    node.api.create(pod)
+    wait_until("the ledger has what the pod got", lambda: held() == 2)
+    # After so long what nobody tells of is given back.
+    time.sleep(ADMISSION_SECONDS + 10)
+    assert "prepares" not in held_at_kubelet(node)
+    assert held() == 2
+
+    node.api.delete("Pod", "prepares")
+    node.pods.wait_gone("prepares")
+    wait_until("it is given back", lambda: held() == 0)
 
 
 def test_an_agent_whose_pod_is_deleted_leaves_no_socket_and_is_followed_by_another(

@@ -60,6 +60,7 @@ class World:
     cdi: Latest[Published] | None = None
     selection: Latest[Selection] = field(default_factory=lambda: Latest(Selection()))
     daemons: Latest[Mapping[DeviceUuid, str | None]] = field(default_factory=lambda: Latest({}))
+    again: Latest[int] = field(default_factory=lambda: Latest(0))
     held: Collection[str] | None = ()
     grants: Latest[Mapping[str, Grant]] = field(default_factory=lambda: Latest({}))
     taken: list[tuple[str, list[str]]] = field(default_factory=list)
@@ -92,6 +93,7 @@ class World:
             grants=self.grants,
             take=self.take_by or self.take,
             daemons=self.daemons,
+            again=self.again,
             forget_seconds=0.05,
         )
 

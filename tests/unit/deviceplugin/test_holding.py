@@ -14,7 +14,7 @@ from node_agent.allocation.checkpoint import Checkpoint, decode
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin import holding
-from node_agent.deviceplugin.holding import LimitDoor
+from node_agent.deviceplugin.holding import Held, LimitDoor, nothing
 from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError, StateError
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
@@ -84,10 +84,17 @@ class Pods:
                     return
 
 
-def door_of(ledger: Ledger, pods: Pods, admission_seconds: float = 0.0, every_seconds: float = 0.02) -> LimitDoor:
+def door_of(
+    ledger: Ledger,
+    pods: Pods,
+    admission_seconds: float = 0.0,
+    every_seconds: float = 0.02,
+    written: Held = nothing,
+) -> LimitDoor:
     return LimitDoor(
         ledger=ledger,
         held=pods,
+        written=written,
         inventory=Latest(node(8)),
         told_since=lambda: pods.since,
         every_seconds=every_seconds,
@@ -333,6 +340,37 @@ async def test_what_a_kubelet_has_not_listed_for_half_a_minute_has_ended_while_i
     async with running(door_of(ledger, pods, admission_seconds=0.2).run()):
         await until_held(ledger)
         assert time.monotonic() - began > 0.2
+
+
+async def test_what_only_an_init_container_has_is_held_until_the_kubelet_writes_that_nobody_has_it(
+    ledger: Ledger,
+) -> None:
+    """The kubelet's pod resources leave such containers out."""
+    books = Pods()
+    books.held = {RESOURCE: ["GPU-1"]}
+    door = door_of(ledger, Pods(), admission_seconds=0.05, written=books)
+    await door.take(RESOURCE, [device(1), device(2)])
+    async with running(door.run()):
+        await until_held(ledger, "GPU-1")
+        await books.asked_again()
+        books.held = None
+        await books.asked_again()
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+        books.held = {"other.com/gpu": ["GPU-1"]}
+        await until_held(ledger)
+
+
+async def test_while_the_kubelet_tells_all_that_pods_have_its_books_are_not_asked_for(ledger: Ledger) -> None:
+    pods, books = Pods(), Pods()
+    pods.held = {RESOURCE: ["GPU-1"]}
+    door = door_of(ledger, pods, admission_seconds=0.05, written=books)
+    await door.take(RESOURCE, [device(1)])
+    async with running(door.run()):
+        for _ in range(10):
+            await pods.asked_again()
+        pods.held = {}
+        await until_held(ledger)
+    assert books.looks == 0
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])

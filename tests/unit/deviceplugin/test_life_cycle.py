@@ -102,6 +102,19 @@ async def test_a_socket_wiped_without_a_kubelet_restart_is_made_again(world: Wor
         assert (await kubelet.until(RESOURCE, allocatable=8)).endpoint != view.endpoint
 
 
+async def test_a_list_is_sent_again_for_the_kubelet_to_write_down_what_pods_have(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    async with kubelet.running(), served(world, kubelet):
+        before = (await kubelet.until(RESOURCE, allocatable=8)).messages
+        world.again.set(1)
+        async with asyncio.timeout(30):
+            async for _ in kubelet.resources.watch():
+                if kubelet.view(RESOURCE).messages > before:
+                    break
+        assert kubelet.view(RESOURCE).allocatable == 8
+
+
 async def test_a_stream_is_held_on_to_while_no_socket_of_a_kubelet_allows_another(
     world: World, kubelet: EmbeddedKubelet
 ) -> None:

@@ -1,10 +1,13 @@
 """What was freed goes back to the system, in a process of its own: such a thing holds for a whole process."""
 
+import gc
 import json
 import subprocess
 import sys
 
 import pytest
+
+from node_agent.kit.memory import nothing_to_collect
 
 PROGRAM = """
 import ctypes, json, os, sys, tempfile, threading
@@ -36,7 +39,8 @@ with tempfile.NamedTemporaryFile() as file:
 large = bytes(2 << 20)
 del large
 blocks = [bytes(1 << 20) for _ in range(30)]
-beyond = [bytes(5000) for _ in range(200)]
+# Small ones, more than the holes take that the imports have left.
+beyond = [bytes(5000) for _ in range(4000)]
 del blocks
 print(json.dumps({"arenas": arenas, "kept": mallinfo()["free"]}))
 """
@@ -61,3 +65,18 @@ def test_else_each_thread_has_an_arena_and_the_hole_stays() -> None:
     found = outcome("as it is")
     assert found["arenas"] > 1
     assert found["kept"] > 20 << 20
+
+
+def test_what_is_made_for_good_is_not_searched_for_garbage() -> None:
+    before = gc.get_freeze_count()
+    try:
+        with nothing_to_collect():
+            assert not gc.isenabled()
+            kept = [[number] for number in range(1000)]
+        assert gc.isenabled()
+        assert gc.get_freeze_count() - before >= len(kept)
+        with pytest.raises(ImportError), nothing_to_collect():
+            raise ImportError
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
