@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from node_agent.allocation.grants import Door, Grant, Hold
 from node_agent.dra.slices import Pool
 from node_agent.kit.latest import Latest, changes
+from node_agent.model.gpu import DeviceName
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import DeviceUuid, Place
 
@@ -45,12 +46,14 @@ def unseen(grants: Mapping[str, Grant], pool: Pool | None) -> frozenset[Place]:
     The latter is what is left of a group that fell apart: its GPUs are then offered one by one, and the scheduler
     counts the claim against a device that is gone.
     """
-    offered = {str(name): set(device.places) for name, device in pool.devices.items()} if pool is not None else None
 
     def is_seen(grant: Grant, hold: Hold) -> bool:
         if grant.holder.door is not Door.CLAIM:
             return False
-        return hold.admin or offered is None or offered.get(hold.device) == set(hold.places)
+        if hold.admin or pool is None:
+            return True
+        device = pool.devices.get(DeviceName(hold.device))
+        return device is not None and set(device.places) == set(hold.places)
 
     holds = (hold for grant in grants.values() for hold in grant.holds if not is_seen(grant, hold))
     return frozenset(place for hold in holds for place in hold.places)
