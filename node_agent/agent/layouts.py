@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from node_agent.agent.access import access_of
 from node_agent.agent.label import Labels, NodeLabels
@@ -25,6 +26,7 @@ from node_agent.layouts.changes import Changer
 from node_agent.layouts.label import OWNER, StateLabel
 from node_agent.layouts.layouts import Layouts
 from node_agent.layouts.orders import Orders
+from node_agent.layouts.others import follow_others
 from node_agent.layouts.reserved import Reserved
 from node_agent.layouts.room import Room
 from node_agent.layouts.state import LayoutState, Phase
@@ -41,12 +43,16 @@ log = Log(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class NodeLayouts:
-    """What is asked for of the node, what came of it, and the labels that it has, as far as they are followed."""
+    """What is asked for of the node, what came of it, and the labels that it has, as far as they are followed.
+
+    ``others`` follows what another agent of the node does.
+    """
 
     orders: Orders
     layouts: Layouts
     room: Room
     labels: Labels
+    others: Run
 
 
 def node_layouts(
@@ -82,7 +88,8 @@ def node_layouts(
         turn=turn,
         known=(layouts.looked,),
     )
-    return NodeLayouts(orders=orders, layouts=layouts, room=room, labels=labels)
+    others = partial(follow_others, ledger, keeper.rescan)
+    return NodeLayouts(orders=orders, layouts=layouts, room=room, labels=labels, others=others)
 
 
 def mig_manager(pods: frozenset[str]) -> str:
@@ -116,7 +123,7 @@ async def layout_services(settings: Settings, node: NodeLayouts, *, followed: bo
             group.create_task(node.layouts.run(), name="layouts")
             group.create_task(node.room.run(), name="room")
 
-    services: dict[str, Run] = {"layout orders": node.orders.run, "layouts": keep}
+    services: dict[str, Run] = {"layout orders": node.orders.run, "layouts": keep, "others' layouts": node.others}
     if settings.mig_layouts == "never":
         yield services
         return
