@@ -52,10 +52,18 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Floor:
-    """What a figure is compared with, and the median of that."""
+    """What a figure is compared with: the median of that, and its p99 where it was measured often enough."""
 
     name: str
     median: float
+    p99: float | None = None
+
+
+def percentile(samples: Sequence[float], percent: float) -> float | None:
+    """A value that was measured, with so many percent of them at or below it; None where too few were."""
+    if len(samples) * (100 - percent) < 100:
+        return None
+    return sorted(samples)[math.ceil(len(samples) * percent / 100) - 1]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,11 +85,9 @@ class Figure:
     def median(self) -> float:
         return median(self.samples)
 
-    def percentile(self, percent: float) -> float | None:
-        """A value that was measured, with so many percent of them at or below it; None where too few were."""
-        if len(self.samples) * (100 - percent) < 100:
-            return None
-        return sorted(self.samples)[math.ceil(len(self.samples) * percent / 100) - 1]
+    @property
+    def p99(self) -> float | None:
+        return percentile(self.samples, 99)
 
     @property
     def met(self) -> bool | None:
@@ -97,8 +103,7 @@ class Figure:
             return self.median
         if what is Of.RATIO:
             return self.ratio
-        p99 = self.percentile(99)
-        return None if p99 is None or self.floor is None else p99 / self.floor.median
+        return None if self.p99 is None or self.floor is None else self.p99 / self.floor.median
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,10 +120,11 @@ class Turn:
 
 def figure(name: str, turns: Sequence[Turn], floor: str, target: Target | None = None) -> Figure:
     """The figure of all rounds; its ratio is the median of theirs, which a disturbed round does not move."""
+    least = [sample for turn in turns for sample in turn.floor]
     return Figure(
         name=name,
         samples=tuple(sample for turn in turns for sample in turn.subject),
-        floor=Floor(name=floor, median=median(sample for turn in turns for sample in turn.floor)),
+        floor=Floor(name=floor, median=median(least), p99=percentile(least, 99)),
         ratio=median(turn.ratio for turn in turns),
         target=target,
     )

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from benchmarks.measure import Effort, Figure, Floor, Of, Target, Turn, Unit, figure, in_turns, single
+from benchmarks.measure import Effort, Figure, Floor, Of, Target, Turn, Unit, figure, in_turns, percentile, single
 
 
 def numbers(count: int) -> Figure:
@@ -16,15 +16,15 @@ def turn(subject: float, floor: float) -> Turn:
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:
-    assert numbers(100).percentile(99) == 99
-    assert numbers(1000).percentile(99) == 990
-    assert numbers(1000).percentile(50) == 500
+    assert percentile(numbers(100).samples, 99) == 99
+    assert percentile(numbers(1000).samples, 99) == 990
+    assert percentile(numbers(1000).samples, 50) == 500
 
 
 def test_a_percentile_of_too_few_samples_is_not_given() -> None:
-    assert numbers(99).percentile(99) is None
-    assert numbers(1).percentile(50) is None
-    assert numbers(2).percentile(50) == 1
+    assert percentile(numbers(99).samples, 99) is None
+    assert percentile(numbers(1).samples, 50) is None
+    assert percentile(numbers(2).samples, 50) == 1
 
 
 def test_nothing_measured_is_no_figure() -> None:

@@ -1,6 +1,7 @@
 """The table is for people: units that suit, columns that line up; the JSON has the same in plain numbers."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,16 @@ CALL = Figure(
 )
 MEMORY = single("memory", 80 * 2**20, Unit.BYTES, target=Target(limit=72 * 2**20))
 MACHINE = {"processor": "a processor", "load average": "0.10"}
+
+
+def test_where_a_p99_counts_that_of_the_floor_stands_beside_it() -> None:
+    floor = Floor(name="an empty call", median=0.0004, p99=0.0015)
+    choice = replace(CALL, floor=floor, samples=CALL.samples * 40, target=Target(limit=2, of=Of.P99))
+    (line,) = [line for line in render(MACHINE, [("choice", choice)]).splitlines() if "one GPU" in line]
+    assert (
+        " ".join(line.split())
+        == "one GPU 500 µs 600 µs 600 µs 120 1.25 × an empty call, 400 µs, p99 1.50 ms p99 ≤ 2 × ✓"
+    )
 
 
 @pytest.mark.parametrize(
@@ -75,7 +86,7 @@ def test_the_document_holds_what_the_table_shows_in_plain_numbers() -> None:
         "p99": None,
         "longest": 0.0006,
         "ratio": 1.25,
-        "floor": {"name": "an empty call", "median": 0.0004},
+        "floor": {"name": "an empty call", "median": 0.0004, "p99": None},
         "target": {"limit": 1.3, "of": "ratio"},
         "met": True,
     }
