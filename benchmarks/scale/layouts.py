@@ -15,7 +15,9 @@ from node_agent.model.vendor import NVIDIA
 
 Cut = Callable[[tuple[SliceSpec, ...]], tuple[SliceSpec, ...]]
 # What people select on, by NVIDIA's own examples.
-SELECTED = frozenset({"type", "uuid", "productName", "architecture", "nvlinkDomain", "resource.kubernetes.io/pcieRoot"})
+SELECTED = frozenset(
+    {"type", "uuid", "profile", "productName", "architecture", "nvlinkDomain", "resource.kubernetes.io/pcieRoot"}
+)
 
 
 def as_it_is(slices: tuple[SliceSpec, ...]) -> tuple[SliceSpec, ...]:
