@@ -32,7 +32,7 @@ from node_agent.cdi.publisher import SpecPublisher
 from node_agent.cdi.writer import SpecWriter
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.answer import Answer, Naming, answer, as_client
-from node_agent.deviceplugin.holding import LimitDoor, nothing
+from node_agent.deviceplugin.holding import LimitDoor
 from node_agent.deviceplugin.offer import OfferedDevice
 from node_agent.deviceplugin.plugin import DevicePlugin
 from node_agent.deviceplugin.recheck import Recheck
@@ -221,8 +221,7 @@ def _assemble(ground: Ground) -> Agent:
         ledger=ledger,
         held=pods.held,
         inventory=inventory,
-        # Where no list is sent, nothing makes the kubelet write.
-        written=kept.anew if settings.device_plugin else nothing,
+        written=kept.look,
         told_since=pods.since,
     )
     slices = TimeSliceKeeper(

@@ -88,7 +88,7 @@ def node_layouts(
         turn=turn,
         known=(layouts.looked,),
     )
-    others = partial(follow_others, ledger, keeper.rescan)
+    others = partial(follow_others, ledger.company, keeper.rescan)
     return NodeLayouts(orders=orders, layouts=layouts, room=room, labels=labels, others=others)
 
 

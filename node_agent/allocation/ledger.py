@@ -85,6 +85,8 @@ class Ledger:
         self._view = self._record.first_view
         self._failure: str | None = None
         self.grants: Latest[Mapping[str, Grant]] = Latest({})
+        self.company = Latest(False)
+        """Whether another agent of this node is at work."""
         self.unreconciled: Latest[frozenset[Door]] = Latest(frozenset())
         """The doors of whose holders ``reconcile`` must tell before anybody new gets a device."""
 
@@ -231,6 +233,7 @@ class Ledger:
 
     def _know(self, view: View) -> None:
         self._view = view
+        self.company.set(not view.alone)
         self.grants.set(view.books.grants)
         self.unreconciled.set(view.books.unreconciled)
 

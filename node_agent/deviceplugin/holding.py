@@ -18,6 +18,7 @@ from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, Kubel
 from node_agent.kit.ages import Ages
 from node_agent.kit.latest import Latest
 from node_agent.kit.logs import Log, Steady
+from node_agent.kubelet import written
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import Place
 from node_agent.sharing.shares import parts_of
@@ -25,11 +26,8 @@ from node_agent.sharing.shares import parts_of
 Held = Callable[[], Awaitable[Mapping[str, Collection[str]]]]
 """The ids of the devices that pods hold, by resource; raises KubeletError while nobody tells."""
 
-
-async def nothing() -> Mapping[str, Collection[str]]:
-    """What a kubelet has written that writes nothing."""
-    return {}
-
+Written = Callable[[], Awaitable[written.Written]]
+"""What the kubelet has written down of it; raises KubeletError where that cannot be read."""
 
 # A device that was just allocated is not in the kubelet's list before its pod is admitted, and nothing is in that of a
 # kubelet that was just started. What such a list lacks is held for so long.
@@ -38,10 +36,17 @@ ADMISSION_SECONDS = 30.0
 SOON_SECONDS = 1.0
 # Longer than the kubelet takes to tell what pods hold, and short enough for its main loop, which waits for Allocate.
 FIRST_ANSWER_SECONDS = 5.0
+# So often what it has written down is looked up again, of what it does not tell.
+LOOK_UP_SECONDS = 30.0
 # So long Allocate waits for a write that is under way; on a disk that hangs the kubelet's main loop would hang, too.
 DISK_SECONDS = 5.0
 
 log = Log(__name__)
+
+
+async def nobody_writes() -> written.Written:
+    """Of a kubelet that writes nothing down."""
+    return written.NOTHING
 
 
 class LimitDoor:
@@ -59,11 +64,12 @@ class LimitDoor:
         ledger: Ledger,
         held: Held,
         inventory: Latest[Inventory],
-        written: Held = nothing,
+        written: Written = nobody_writes,
         told_since: Callable[[], float | None] = lambda: 0.0,
         every_seconds: float = 5.0,
         admission_seconds: float = ADMISSION_SECONDS,
         first_answer_seconds: float = FIRST_ANSWER_SECONDS,
+        look_up_seconds: float = LOOK_UP_SECONDS,
     ) -> None:
         self._ledger = ledger
         self.held = held
@@ -77,7 +83,11 @@ class LimitDoor:
         self._admission_seconds = admission_seconds
         self._first_answer_seconds = first_answer_seconds
         self._first_answer_by = 0.0
-        self._trouble, self._conflict, self._strange, self._unread = Steady(), Steady(), Steady(), Steady()
+        self._look_up_seconds = look_up_seconds
+        self._untold: Mapping[str, float] = {}
+        self._written_of: Mapping[str, float] = {}
+        self._looked_up = -math.inf
+        self._trouble, self._conflict, self._strange = Steady(), Steady(), Steady()
         self._listed: Mapping[str, float] = {}
         self._news, self._turn, self._looked = asyncio.Event(), asyncio.Lock(), -math.inf
         self.synced = asyncio.Event()
@@ -127,12 +137,16 @@ class LimitDoor:
         self._first_answer_by = time.monotonic() + self._first_answer_seconds
         while True:
             self._news.clear()
-            troubles = [str(error) for step in (self._look, self._ledger.store) if (error := await _error_of(step))]
+            troubles = [str(error) for step in self._steps if (error := await _error_of(step))]
             if not troubles:
                 self._trouble.clear()
             elif self._trouble.should_say(reason := "; ".join(troubles)):
                 log.warning("what pods hold by their limits is not followed", reason=reason)
             await self._pause()
+
+    @property
+    def _steps(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        return self._look, self._ledger.store, self._look_up
 
     async def _pause(self) -> None:
         """Wait for the next look; after news a moment more, since the kubelet may forget what it is just giving out."""
@@ -200,9 +214,15 @@ class LimitDoor:
         live = [_grant(*one, place) for one, place in places.items() if place is not None]
         known = await self._learn_all({grant.holder.id: grant for grant in live})
         told_for = 0.0 if begun is None else self._ages.of("", begun)
-        for grant in await self._ended([one for holder, one in known.items() if holder not in holders], told_for):
-            log.info("given back", device=grant.holder.id)
-            await self._ledger.release(grant.holder.id, since=grant.since, durable=False)
+        untold: dict[str, float] = {}
+        for holder, grant in known.items():
+            if holder in holders:
+                continue
+            if self._listed.get(holder) == grant.since:
+                await self._give_back(holder, grant.since)
+            elif min(self._ages.of(holder, grant.since), told_for) > self._admission_seconds:
+                untold[holder] = grant.since
+        self._untold = untold
         # The kubelet may speak of the last pod of a device that has the next one since: what it says counts for a
         # grant that was there before it was asked.
         self._listed = {
@@ -212,33 +232,33 @@ class LimitDoor:
         }
         self._ages.keep({"", *self._ledger.grants.value})
         self.synced.set()
-        if any(grant.holder.id not in self._listed for grant in self._ledger.grants_of(Door.LIMIT)):
+        if any(one.holder.id not in {*self._listed, *untold} for one in self._ledger.grants_of(Door.LIMIT)):
             self._news.set()
 
-    async def _ended(self, silent: Sequence[Grant], told_for: float) -> Sequence[Grant]:
-        """Of the grants that a kubelet does not tell of which tells of its pods for so many seconds, those of no pod.
+    async def _look_up(self) -> None:
+        """Give back what the kubelet had the time to tell of and does not, unless it has it in writing.
 
-        What it once told of has ended. What it never did may be on its way to its pod, and is later either an init
-        container's, of which it tells nothing, or was that of a pod that ended before it was asked.
+        An init container has it then. Else it was that of a pod that ended before anybody asked. Of two agents none
+        has the kubelet write: each would send it its own list.
         """
-        told = [one for one in silent if self._listed.get(one.holder.id) == one.since]
-        waited = [
-            one
-            for one in silent
-            if one not in told and min(self._ages.of(one.holder.id, one.since), told_for) > self._admission_seconds
-        ]
-        if not waited:
-            return told
-        try:
-            written = await self._written()
-        except KubeletError as error:
-            if self._unread.should_say(str(error)):
-                devices = [one.holder.id for one in waited]
-                log.warning("whether init containers have devices is not known", devices=devices, reason=error)
-            return told
-        self._unread.clear()
-        with_init = {_holder(resource, name).id for resource, names in written.items() for name in names}
-        return [*told, *(one for one in waited if one.holder.id not in with_init)]
+        untold, now = self._untold, time.monotonic()
+        is_known = untold.items() <= self._written_of.items() and now - self._looked_up < self._look_up_seconds
+        if not untold or is_known or not self._ledger.is_alone:
+            return
+        self._written_of, self._looked_up = untold, now
+        found = await self._written()
+        named = {_holder(resource, name).id for resource, names in found.devices.items() for name in names}
+        self._written_of = {
+            holder: since
+            for holder, since in untold.items()
+            if holder in named or not (found.is_new or found.at > since)
+        }
+        for holder, since in untold.items() - self._written_of.items():
+            await self._give_back(holder, since)
+
+    async def _give_back(self, holder: str, since: float) -> None:
+        log.info("given back", device=holder)
+        await self._ledger.release(holder, since=since, durable=False)
 
     async def _learn_all(self, live: Mapping[str, Grant]) -> Mapping[str, Grant]:
         """Take in what is not in the ledger yet; returns the grants that were."""

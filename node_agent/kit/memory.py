@@ -25,10 +25,15 @@ def give_back_freed() -> None:
 
 @contextmanager
 def nothing_to_collect() -> Iterator[None]:
-    """A block that makes what stays for good, as imports do: it is not searched for garbage, now or later."""
+    """A block that makes what stays for good, as imports do: nothing is searched for garbage meanwhile.
+
+    What there is at its end, from before too, is not searched later either; for the start of a program.
+    """
+    was_enabled = gc.isenabled()
     gc.disable()
     try:
         yield
         gc.freeze()
     finally:
-        gc.enable()
+        if was_enabled:
+            gc.enable()

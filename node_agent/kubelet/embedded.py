@@ -7,6 +7,7 @@ before it allocates. It knows no pods beyond the names that it is given.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,9 +19,10 @@ import grpc
 from grpc import aio
 
 from node_agent.errors import KubeletError, RegistrationRefused
+from node_agent.kit.files import write_atomic
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import cancel, running
-from node_agent.kubelet import podresources
+from node_agent.kubelet import podresources, written
 from node_agent.kubelet.registration import API_VERSION, KUBELET_SOCKET
 from node_agent.kubelet.server import describe, serving
 from node_agent.wire import deviceplugin_v1beta1_pb2 as wire
@@ -177,6 +179,7 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
         except aio.AioRpcError as error:
             raise KubeletError(f"{pod} is not admitted: Allocate failed due to {describe(error)}") from error
         self.held[pod] = (resource, frozenset(ids))
+        self._write_down()
         return ids, response.container_responses[0]
 
     async def drop(self, resource: str) -> None:
@@ -225,11 +228,21 @@ class EmbeddedKubelet(rpc.RegistrationServicer):
             async for message in rpc.DevicePluginStub(channel).ListAndWatch(wire.Empty()):
                 devices = {device.ID: device for device in message.devices}
                 self._update(resource, devices=devices, connected=True, messages=self.view(resource).messages + 1)
+                self._write_down()
         except aio.AioRpcError:
             pass  # whatever ended the stream, it means the same: the plugin is gone
         finally:
             if self.view(resource).endpoint == endpoint:
                 self._update(resource, connected=False)
+
+    def _write_down(self) -> None:
+        """What pods have, as the kubelet does at each grant and each list."""
+        entries = [
+            {"PodUID": pod, "ContainerName": "main", "ResourceName": resource, "DeviceIDs": {"-1": sorted(ids)}}
+            for pod, (resource, ids) in self.held.items()
+        ]
+        document = {"Data": {"PodDeviceEntries": entries or None, "RegisteredDevices": {}}, "Checksum": 0}
+        write_atomic(self.folder / written.FILE.name, json.dumps(document).encode(), mode=0o600, lasting=False)
 
     def _update(self, resource: str, **changes: Any) -> None:
         view = replace(self.view(resource), **changes)

@@ -1,19 +1,20 @@
-"""What the kubelet has written down of the devices that it gave out: its own file, which names more than it tells.
+"""What the kubelet has written down of the devices that it gave out; ``podresources`` has what it tells of its pods.
 
-Its pod resources leave out the containers that only run before the others. Its device manager's checkpoint has those,
-too, but also pods that have ended since it was written, which is at each grant and at each list that a plugin sends.
+That leaves out the containers that only run before the others. This file of its device manager has those, too, but also
+pods that have ended since it was written, which is at each grant and at each list that a plugin sends.
 """
 
 import asyncio
 import json
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
-from node_agent.kit.unix import identity
+from node_agent.kit.unix import FileIdentity, identity
 
 FILE = Path("device-plugins/kubelet_internal_checkpoint")
 
@@ -22,38 +23,53 @@ WRITTEN_SECONDS = 2.0
 LOOK_SECONDS = 0.05
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Written:
+    """The ids of the devices that pods have by their limits, by resource, as written ``at`` (wall-clock seconds).
+
+    ``is_new`` where that was after it had been asked for: pods that had ended by then are not in it.
+    """
+
+    devices: Mapping[str, frozenset[str]]
+    at: float
+    is_new: bool
+
+
+NOTHING = Written(devices={}, at=0.0, is_new=True)
+"""By a kubelet that writes no such file."""
+
+
 class WrittenDevices:
-    """The checkpoint at ``file``. Whoever sends the kubelet a list sends it again when ``wanted`` changes."""
+    """The kubelet's ``file``. Whoever sends the kubelet a list sends it again when ``wanted`` changes."""
 
     def __init__(self, file: Path, patience: float = WRITTEN_SECONDS) -> None:
         self._file = file
         self._patience = patience
         self.wanted = Latest(0)
 
-    async def anew(self) -> Mapping[str, frozenset[str]]:
-        """The ids of the devices that pods have by their limits, by resource, as the kubelet writes them from now on.
+    async def look(self) -> Written:
+        """Have the kubelet write, and read that; or what stands there, where it does not write within the time.
 
-        Nothing where it has no such file.
-
-        Raises:
-            KubeletError: it did not write within the time, as where no plugin is registered, or nobody can read it.
+        That is so where no plugin is registered, for instance. Raises KubeletError where it cannot be read.
         """
-        before, deadline = identity(self._file), time.monotonic() + self._patience
-        if before is None:
-            return {}
-        self.wanted.set(self.wanted.value + 1)
-        while identity(self._file) in (before, None):
-            if time.monotonic() > deadline:
-                raise KubeletError(f"{self._file}: the kubelet has not written it for {self._patience:g} s")
-            await asyncio.sleep(LOOK_SECONDS)
         try:
-            return devices_in(json.loads(self._file.read_bytes()))
+            before, deadline = identity(self._file), time.monotonic() + self._patience
+            self.wanted.set(self.wanted.value + 1)
+            while (now := identity(self._file)) in (before, None) and time.monotonic() < deadline:
+                await asyncio.sleep(LOOK_SECONDS)
+            if now is None:
+                return NOTHING
+            return await asyncio.to_thread(self._read, now, now != before)
         except (OSError, ValueError) as error:
             raise KubeletError(f"{self._file}: cannot be read: {error}") from error
 
+    def _read(self, file: FileIdentity, is_new: bool) -> Written:
+        devices = devices_in(json.loads(self._file.read_bytes()))
+        return Written(devices=devices, at=file.modified_ns / 1e9, is_new=is_new)
+
 
 def devices_in(document: Any) -> dict[str, frozenset[str]]:
-    """The devices that a checkpoint names, by resource. Raises ValueError where it has another form."""
+    """The devices that such a file names, by resource. Raises ValueError where it has another form."""
     found: dict[str, frozenset[str]] = {}
     try:
         for entry in document["Data"]["PodDeviceEntries"] or ():

@@ -1,19 +1,18 @@
-"""What another agent of the node does to the GPUs by a layout: while two are there, one cuts and both offer."""
+"""What another agent of the node does to the GPUs: of two agents one cuts by layouts (``layouts``), and both offer."""
 
+import math
 from collections.abc import Callable
 
-from node_agent.allocation.grants import Door
-from node_agent.allocation.ledger import Ledger
+from node_agent.kit.latest import Latest, changes
+
+# So often the GPUs are looked at while another agent is there; an update's two agents share a node for seconds.
+LOOK_SECONDS = 2.0
 
 
-async def follow_others(ledger: Ledger, rescan: Callable[[], None]) -> None:
-    """Have the GPUs looked at as another agent's changes go on and end, until cancelled.
+async def follow_others(company: Latest[bool], rescan: Callable[[], None], every_seconds: float = LOOK_SECONDS) -> None:
+    """Have the GPUs looked at again and again while there is ``company``, and once more at its end, until cancelled.
 
-    Else MIG devices that it has removed would be offered here until the next look, which may be half a minute away.
+    Else MIG devices that another agent has removed would be offered here until the next look, half a minute later.
     """
-    before = ledger.grants_of(Door.LAYOUT)
-    async for _ in ledger.grants.watch():
-        now = ledger.grants_of(Door.LAYOUT)
-        if now != before and not ledger.is_alone:
-            rescan()
-        before = now
+    async for _ in changes(company, every=lambda: every_seconds if company.value else math.inf):
+        rescan()

@@ -155,30 +155,32 @@ def lays_out(layout: str, instances: int | None) -> Act:
     return act
 
 
-# By turns: one that comes and goes is held back, for longer each time.
-LOSABLE = (6, 1, 2, 4)
+def losing(*indices: int) -> tuple[Act, Act]:
+    """Lose a GPU and find it again, by turns: one that comes and goes is held back, for longer each time."""
 
+    async def loses(here: Site) -> None:
+        if not here.lost:
+            here.losses += 1
+            here.lost = here.place.uuid(indices[here.losses % len(indices)])
+        here.out = {here.lost}
+        await here.break_hardware("lose-gpu", gpu=here.lost)
+        await here.comes(lambda: here.lost not in here.place.view.healthy)
 
-async def loses(here: Site) -> None:
-    if not here.out:
-        here.losses += 1
-        here.out = {here.place.uuid(LOSABLE[here.losses % len(LOSABLE)])}
-    (lost,) = here.out
-    await here.break_hardware("lose-gpu", gpu=lost)
-    await here.comes(lambda: lost not in here.place.view.healthy)
+    async def finds(here: Site) -> None:
+        if here.lost:
+            await here.break_hardware("restore-gpu", gpu=here.lost)
+            here.out = set()
+            await here.comes(lambda: here.lost in here.place.view.healthy)
+            here.lost = ""
 
-
-async def finds(here: Site) -> None:
-    for lost in here.out:
-        await here.break_hardware("restore-gpu", gpu=lost)
-    found, here.out = here.out, set()
-    await here.comes(lambda: found <= here.place.view.healthy)
+    return loses, finds
 
 
 BACK = reloads(PLAIN, resources(gpu=8))
 RENAMING = reloads({**PLAIN, "resources": {"gpus": [{"pattern": "*", "name": "h200"}]}}, resources(h200=8))
 RULE = {"strategy": "mps", "devices": [3], "replicas": 4, "resource": "gpu.shared"}
 MPS_SHARES = reloads(agent_with(sharing={"rules": [RULE]}), resources(**{"gpu": 7, "gpu.shared": 4}), 3)
+LOSING = losing(6, 1, 2, 4)
 LAYING, CLEARING = lays_out("two", 2), together(lays_out("none", None), BACK)
 
 OPERATIONS = (
@@ -194,8 +196,8 @@ OPERATIONS = (
     Operation(name="reload from MPS shares", before=MPS_SHARES, act=BACK, after=BACK),
     Operation(name="cut by a layout", act=LAYING, after=CLEARING),
     Operation(name="end a layout", before=LAYING, act=CLEARING, after=CLEARING),
-    Operation(name="publish a lost GPU", act=loses, after=finds),
-    Operation(name="publish a GPU that is back", before=loses, act=finds, after=finds),
+    Operation(name="publish a lost GPU", act=LOSING[0], after=LOSING[1]),
+    Operation(name="publish a GPU that is back", before=LOSING[0], act=LOSING[1], after=LOSING[1]),
 )
 
-PAIRS = {"whole": WHOLE, "cut": CUTTING, "share": SHARING, "pod": POD, "lost": (loses, finds)}
+PAIRS = {"whole": WHOLE, "cut": CUTTING, "share": SHARING, "pod": POD, "lost": losing(6)}

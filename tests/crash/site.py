@@ -60,7 +60,8 @@ class Killed(Exception):
 @dataclass
 class Site:
     """``prepared`` are the CDI ids of each claim as the kubelet has them, ``doubtful`` the claims of whose last call it
-    knows no end: they may be prepared or not. Pods are in ``kubelet.held``. ``losses`` counts GPUs that were lost."""
+    knows no end: they may be prepared or not. Pods are in ``kubelet.held``. ``lost`` is a GPU off the bus, and
+    ``losses`` counts them."""
 
     place: Place
     cluster: Cluster
@@ -73,6 +74,7 @@ class Site:
     claims: dict[str, v1.Claim] = field(default_factory=dict)
     out: set[str] = field(default_factory=set)
     cut: set[str] = field(default_factory=set)
+    lost: str = ""
     losses: int = 0
     shared: bool = False
     _known: tuple[Instance, ...] = ()

@@ -14,11 +14,12 @@ from node_agent.allocation.checkpoint import Checkpoint, decode
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.deviceplugin import holding
-from node_agent.deviceplugin.holding import Held, LimitDoor, nothing
+from node_agent.deviceplugin.holding import LimitDoor, Written, nobody_writes
 from node_agent.errors import DeviceHeld, DeviceWithdrawn, HoldersUnknown, KubeletError, StateError
 from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
+from node_agent.kubelet import written
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
@@ -89,12 +90,13 @@ def door_of(
     pods: Pods,
     admission_seconds: float = 0.0,
     every_seconds: float = 0.02,
-    written: Held = nothing,
+    written: Written = nobody_writes,
 ) -> LimitDoor:
     return LimitDoor(
         ledger=ledger,
         held=pods,
         written=written,
+        look_up_seconds=0.05,
         inventory=Latest(node(8)),
         told_since=lambda: pods.since,
         every_seconds=every_seconds,
@@ -342,35 +344,120 @@ async def test_what_a_kubelet_has_not_listed_for_half_a_minute_has_ended_while_i
         assert time.monotonic() - began > 0.2
 
 
+class KubeletsFile:
+    """What the kubelet has written of the devices of pods; ``asked`` counts how often it was looked up."""
+
+    def __init__(self, *devices: str, resource: str = RESOURCE) -> None:
+        self.now: written.Written | None = written.Written(devices={resource: frozenset(devices)}, at=0.0, is_new=True)
+        self.asked = Latest(0)
+
+    async def __call__(self) -> written.Written:
+        self.asked.set(self.asked.value + 1)
+        if self.now is None:
+            raise KubeletError("cannot be read")
+        return self.now
+
+    async def asked_again(self) -> None:
+        """Await two looks from now on: the first one is over then."""
+        now = self.asked.value
+        async with asyncio.timeout(30):
+            async for asked in self.asked.watch():
+                if asked >= now + 2:
+                    return
+
+
 async def test_what_only_an_init_container_has_is_held_until_the_kubelet_writes_that_nobody_has_it(
     ledger: Ledger,
 ) -> None:
     """The kubelet's pod resources leave such containers out."""
-    books = Pods()
-    books.held = {RESOURCE: ["GPU-1"]}
-    door = door_of(ledger, Pods(), admission_seconds=0.05, written=books)
+    file = KubeletsFile("GPU-1")
+    door = door_of(ledger, Pods(), admission_seconds=0.05, written=file)
     await door.take(RESOURCE, [device(1), device(2)])
     async with running(door.run()):
         await until_held(ledger, "GPU-1")
-        await books.asked_again()
-        books.held = None
-        await books.asked_again()
+        await file.asked_again()
+        file.now = None
+        await file.asked_again()
         assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
-        books.held = {"other.com/gpu": ["GPU-1"]}
+        file.now = KubeletsFile("GPU-1", resource="other.com/gpu").now
         await until_held(ledger)
 
 
-async def test_while_the_kubelet_tells_all_that_pods_have_its_books_are_not_asked_for(ledger: Ledger) -> None:
-    pods, books = Pods(), Pods()
+async def test_what_is_written_so_is_looked_up_seldom_and_what_is_told_never(ledger: Ledger) -> None:
+    """The kubelet is sent its lists for that, and writes to the disk."""
+    pods, file = Pods(), KubeletsFile("GPU-2")
     pods.held = {RESOURCE: ["GPU-1"]}
-    door = door_of(ledger, pods, admission_seconds=0.05, written=books)
+    door = LimitDoor(
+        ledger=ledger,
+        held=pods,
+        written=file,
+        inventory=Latest(node(8)),
+        every_seconds=0.02,
+        admission_seconds=0.05,
+        look_up_seconds=3600.0,
+    )
     await door.take(RESOURCE, [device(1)])
     async with running(door.run()):
         for _ in range(10):
             await pods.asked_again()
+        assert file.asked.value == 0
+        await door.take(RESOURCE, [device(2)])
+        async with asyncio.timeout(30):
+            async for asked in file.asked.watch():
+                if asked:
+                    break
+        for _ in range(10):
+            await pods.asked_again()
         pods.held = {}
-        await until_held(ledger)
-    assert books.looks == 0
+        await until_held(ledger, "GPU-2")
+    assert file.asked.value == 1
+
+
+@pytest.mark.parametrize(("written_later", "held"), [(-60.0, {"GPU-1"}), (60.0, set[str]())])
+async def test_what_the_kubelet_had_written_before_counts_where_that_was_after_the_grant(
+    ledger: Ledger, written_later: float, held: set[str]
+) -> None:
+    """As where it writes no more, since no plugin is there that would send it a list."""
+    file = KubeletsFile()
+    file.now = written.Written(devices={}, at=time.time() + written_later, is_new=False)
+    door = door_of(ledger, Pods(), admission_seconds=0.05, written=file)
+    await door.take(RESOURCE, [device(1)])
+    async with running(door.run()):
+        async with asyncio.timeout(30):
+            async for asked in file.asked.watch():
+                if asked:
+                    break
+        await until_held(ledger, *held)
+
+
+async def test_of_two_agents_none_has_the_kubelet_write(ledger: Ledger, tmp_path: Path) -> None:
+    """Their lists may differ, and the kubelet goes by the one that came last."""
+    pods, file = Pods(), KubeletsFile()
+    door = door_of(ledger, pods, admission_seconds=0.05, written=file)
+    await door.take(RESOURCE, [device(1)])
+    async with in_company(ledger, tmp_path), running(door.run()):
+        for _ in range(20):
+            await pods.asked_again()
+        assert file.asked.value == 0
+        assert ledger.held_gpus(Door.LIMIT) == {"GPU-1"}
+
+
+async def test_what_is_known_to_have_ended_waits_for_no_lookup(ledger: Ledger) -> None:
+    pods, hanging = Pods(), asyncio.Event()
+    pods.held = {RESOURCE: ["GPU-1"]}
+
+    async def hangs() -> written.Written:
+        hanging.set()
+        await asyncio.Event().wait()
+        return written.NOTHING
+
+    door = door_of(ledger, pods, admission_seconds=0.05, written=hangs)
+    await door.take(RESOURCE, [device(1), device(2)])
+    async with running(door.run()):
+        await hanging.wait()
+        pods.held = {}
+        await asyncio.wait_for(door.be_sure(), 10)
+        await until_held(ledger, "GPU-2")
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])

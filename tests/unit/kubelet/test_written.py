@@ -10,7 +10,7 @@ import pytest
 
 from node_agent.errors import KubeletError
 from node_agent.kit.tasks import running
-from node_agent.kubelet.written import WrittenDevices, devices_in
+from node_agent.kubelet.written import NOTHING, Written, WrittenDevices, devices_in
 
 GPU, SHARED = "nvidia.com/gpu", "nvidia.com/gpu.shared"
 
@@ -54,26 +54,48 @@ async def test_what_is_written_at_the_next_list_counts_and_not_what_was_there(fi
                 )
 
     async with running(kubelet()):
-        assert await written.anew() == {GPU: {"GPU-1", "GPU-2", "GPU-5", "GPU-6"}, SHARED: {"GPU-7::0"}}
+        found = await written.look()
+    assert found.devices == {GPU: {"GPU-1", "GPU-2", "GPU-5", "GPU-6"}, SHARED: {"GPU-7::0"}}
+    assert found.is_new
 
 
-async def test_a_kubelet_without_such_a_file_has_written_nothing(file: Path) -> None:
-    written = WrittenDevices(file)
-    assert await written.anew() == {}
-    assert written.wanted.value == 0
+async def test_a_kubelet_without_such_a_file_is_asked_and_has_written_nothing(file: Path) -> None:
+    written = WrittenDevices(file, patience=0.1)
+    assert await written.look() == NOTHING
+    assert written.wanted.value == 1
 
 
-async def test_who_sends_no_list_learns_nothing(file: Path) -> None:
+async def test_a_file_that_was_removed_is_written_again(file: Path) -> None:
+    written = WrittenDevices(file, patience=30.0)
+
+    async def kubelet() -> None:
+        async for wanted in written.wanted.watch():
+            if wanted:
+                write(file, entry(GPU, "init", numa0=["GPU-1"]))
+
+    async with running(kubelet()):
+        assert (await written.look()).devices == {GPU: {"GPU-1"}}
+
+
+async def test_who_sends_no_list_learns_what_was_written_before_and_when(file: Path) -> None:
     write(file, entry(GPU, "init", numa0=["GPU-1"]))
-    with pytest.raises(KubeletError, match=r"kubelet_internal_checkpoint: the kubelet has not written it for 0\.1 s"):
-        await WrittenDevices(file, patience=0.1).anew()
+    os.utime(file, (1000, 1000))
+    assert await WrittenDevices(file, patience=0.1).look() == Written(
+        devices={GPU: frozenset({"GPU-1"})}, at=1000.0, is_new=False
+    )
+
+
+async def test_a_file_that_cannot_be_looked_at_is_told_of(file: Path) -> None:
+    file.symlink_to(file)
+    with pytest.raises(KubeletError, match="kubelet_internal_checkpoint: cannot be read"):
+        await WrittenDevices(file).look()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"Data": 1}', '{"Data": {"PodDeviceEntries": [{}]}}', "\udcff"])
 async def test_a_file_of_another_form_is_told_of(file: Path, content: str) -> None:
     write(file)
     written = WrittenDevices(file, patience=30.0)
-    asked = asyncio.create_task(written.anew())
+    asked = asyncio.create_task(written.look())
     async for wanted in written.wanted.watch():
         if wanted:
             break

@@ -1,34 +1,12 @@
-"""Two agents of one node share the ledger: what one of them cuts, the other one looks at."""
+"""Two agents of one node: what the other one cuts, this one looks at."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-from node_agent.allocation.checkpoint import Checkpoint
-from node_agent.allocation.grants import Door, Grant, Hold, Holder
-from node_agent.allocation.ledger import Ledger
-from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
 from node_agent.layouts.others import follow_others
-from node_agent.model.gpu import GpuUuid
-
-LAYOUT, LIMIT = Holder(door=Door.LAYOUT, id="layout/GPU-1", name="two"), Holder(door=Door.LIMIT, id="a", name="gpu")
-
-
-@asynccontextmanager
-async def agent(folder: Path) -> AsyncIterator[Ledger]:
-    with Lane("files") as lane:
-        async with (
-            Ledger(checkpoint=Checkpoint(folder / "ledger.json"), lane=lane, boot_id="boot") as ledger,
-            running(ledger.run()),
-        ):
-            yield ledger
-
-
-def grant(holder: Holder, gpu: str = "GPU-1") -> Grant:
-    return Grant(holder=holder, holds=(Hold(device=gpu, gpus=(GpuUuid(gpu),)),))
+from tests.unit.allocation.support import opened
 
 
 class Looks:
@@ -38,33 +16,41 @@ class Looks:
     def __call__(self) -> None:
         self.count.set(self.count.value + 1)
 
-    async def come_to(self, count: int) -> None:
+    async def come(self, more: int) -> None:
+        """Await so many from now on."""
+        wanted = self.count.value + more
         async with asyncio.timeout(30):
             async for found in self.count.watch():
-                if found >= count:
+                if found >= wanted:
                     return
 
 
-async def test_gpus_are_looked_at_as_the_layout_of_another_agent_begins_and_ends(tmp_path: Path) -> None:
+async def test_gpus_are_looked_at_as_long_as_another_agent_is_there_and_once_more_at_its_end(tmp_path: Path) -> None:
     looks = Looks()
-    async with agent(tmp_path) as cutting:
-        for door in (Door.CLAIM, Door.LIMIT):
-            await cutting.reconcile(door, [])
-        async with agent(tmp_path) as other, running(follow_others(other, looks)):
-            await cutting.reserve(grant(LIMIT, "GPU-2"))
-            await cutting.reserve(grant(LAYOUT))
-            await looks.come_to(1)
-            assert len(other.grants_of(Door.LIMIT)) == 1
-            await cutting.release(LAYOUT.id)
-            await looks.come_to(2)
-            assert other.grants_of(Door.LAYOUT) == ()
+    async with (
+        opened(tmp_path) as ledger,
+        running(ledger.run()),
+        running(follow_others(ledger.company, looks, every_seconds=0.05)),
+    ):
+        await looks.come(1)
+        async with opened(tmp_path, told=False) as other, running(other.run()):
+            await looks.come(5)
+        async with asyncio.timeout(30):
+            async for company in ledger.company.watch():
+                if not company:
+                    break
+        await asyncio.sleep(0.2)
+        now = looks.count.value
+        await asyncio.sleep(0.2)
+        assert looks.count.value == now
 
 
-async def test_an_agent_that_is_alone_looks_at_what_it_cuts_by_itself(tmp_path: Path) -> None:
-    looks = Looks()
-    async with agent(tmp_path) as alone, running(follow_others(alone, looks)):
-        for door in (Door.CLAIM, Door.LIMIT):
-            await alone.reconcile(door, [])
-        await alone.reserve(grant(LAYOUT))
-        await alone.release(LAYOUT.id)
-        assert looks.count.value == 0
+async def test_an_agent_that_is_alone_looks_no_more_often_than_it_would() -> None:
+    looks, company = Looks(), Latest(False)
+    async with running(follow_others(company, looks, every_seconds=0.01)):
+        await asyncio.sleep(0.2)
+        assert looks.count.value == 1
+        company.set(True)
+        await looks.come(3)
+        company.set(False)
+        await looks.come(1)
