@@ -267,6 +267,7 @@ class Histories(RuleBasedStateMachine):
 
     async def _look(self) -> None:
         await self.limits._look()
+        await self.limits._look_up()
         self.ended.clear()
 
     async def _held(self) -> dict[str, frozenset[str]]:
