@@ -16,6 +16,7 @@ from node_agent.allocation.grants import Door
 from node_agent.cli.run import serve, work
 from node_agent.hardware.simulated.placeholders import stat
 from node_agent.kit.tasks import running
+from node_agent.kubelet.written import FILE
 from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import PATIENCE, Place, until
 
@@ -173,6 +174,6 @@ async def test_nothing_is_left_behind_at_the_end(h200: Place) -> None:
         async with h200.agent():
             await h200.allocatable(8)
         left = {path.name for path in h200.kubelet.folder.iterdir()}
-        assert left == {"kubelet.sock"}
+        assert left == {"kubelet.sock", FILE.name}, "the kubelet's own"
         assert not (h200.settings.paths.run_dir / "agent.sock").exists()
     assert h200.spec_file.exists(), "containers that are restarted while the agent is away still need it"
