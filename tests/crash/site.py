@@ -250,6 +250,16 @@ class Site:
             torn=torn([paths.cdi_dir, paths.state_dir]),
         )
 
+    def of_pods(self) -> set[str]:
+        """The GPUs that pods have, as the kubelet knows it."""
+        return {name.partition("::")[0] for _, ids in self.place.kubelet.held.values() for name in ids}
+
+    def gpu_of(self, device: str) -> str:
+        """The GPU of a published device: ``gpu-2``, or ``gpu-2-mig-3g-71gb-4``."""
+        minor = int(device.split("-")[1])
+        (index,) = [index for index, gpu in enumerate(self.place.node.profile.gpus) if gpu.minor == minor]
+        return self.place.uuid(index)
+
     def _unit(self, device: str) -> Unit:
         gpu, _, share = device.partition("::")
         return Unit(gpu=gpu, shared="limits" if share else "")
