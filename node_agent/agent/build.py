@@ -104,7 +104,6 @@ async def built(
             configuration=configuration,
         )
         agent = _assemble(ground)
-        agent.supervisor.add("kubelet's devices", _recheck(settings, agent).run)
         if access is not None:
             driver = await opened.enter_async_context(dra_driver(access, _surroundings(ground, agent)))
             agent.claims.set(driver)
@@ -121,9 +120,9 @@ async def built(
         yield agent
 
 
-def _recheck(settings: Settings, agent: Agent) -> Recheck:
+def _recheck(settings: Settings, plugins: Mapping[str, DevicePlugin], ledger: Ledger) -> Recheck:
     listed = partial(allocatable_devices, settings.paths.kubelet_dir / podresources.SOCKET)
-    return Recheck(agent.plugins, listed=listed, alone=lambda: agent.ledger.is_alone)
+    return Recheck(plugins, listed=listed, alone=lambda: ledger.is_alone)
 
 
 def _node_reports(agent: Agent) -> AbstractAsyncContextManager[Mapping[str, Run]]:
@@ -214,22 +213,14 @@ def _assemble(ground: Ground) -> Agent:
     live, ledger, settings = ground.live, ground.ledger, ground.live.settings.value
     keeper = _keeper(settings, ground.provider)
     inventory, roots = keeper.inventory, driver_roots(settings)
-    publisher = _publisher(ground, inventory)
-    pods = ground.pods
-    kept = WrittenDevices(settings.paths.kubelet_dir / written.FILE)
-    limits = LimitDoor(
-        ledger=ledger,
-        held=pods.held,
-        inventory=inventory,
-        written=kept.look,
-        told_since=pods.since,
-    )
-    slices = TimeSliceKeeper(
-        slices=time_slices(settings, roots, ground.files),
-        selection=live.selection,
-        inventory=inventory,
-        grants=ledger.grants,
-    )
+    publisher, pods = _publisher(ground, inventory), ground.pods
+
+    async def is_right() -> bool:
+        return await recheck.is_right()
+
+    kept = WrittenDevices(settings.paths.kubelet_dir / written.FILE, is_right)
+    limits = LimitDoor(ledger=ledger, held=pods.held, inventory=inventory, written=kept.look, told_since=pods.since)
+    slices = _slices(ground, inventory)
     mps = mps_daemons(settings, roots, ground.provider.modes, inventory, ground.mps)
     mps_shares = MpsShares(
         daemons=mps, selection=live.selection, inventory=inventory, grants=ledger.grants, known=limits.synced
@@ -237,6 +228,7 @@ def _assemble(ground: Ground) -> Agent:
     supervisor = Supervisor()
     make = partial(_plugin, ground, inventory, publisher=publisher, limits=limits, mps=mps_shares, again=kept.wanted)
     plugins = DevicePlugins(live.selection, inventory, make, supervisor) if settings.device_plugin else None
+    recheck = _recheck(settings, plugins.plugins if plugins else {}, ledger)
     holders = Holders(settings.vendor.driver, ledger.grants, pods.last)
     agent = Agent(
         live=live,
@@ -268,10 +260,21 @@ def _assemble(ground: Ground) -> Agent:
         "limits": limits.run,
         "time slices": slices.run,
         **({"resources": plugins.run} if plugins else {}),
+        "kubelet's devices": recheck.run,
         **({"configuration": agent.reloader.run} if agent.reloader else {}),
     }.items():
         supervisor.add(name, run)
     return agent
+
+
+def _slices(ground: Ground, inventory: Latest[Inventory]) -> TimeSliceKeeper:
+    settings = ground.live.settings.value
+    return TimeSliceKeeper(
+        slices=time_slices(settings, driver_roots(settings), ground.files),
+        selection=ground.live.selection,
+        inventory=inventory,
+        grants=ground.ledger.grants,
+    )
 
 
 def _layouts(

@@ -55,6 +55,13 @@ class Recheck:
                     plugin.server.renew()
             doubted = [plugin for plugin in wrong if plugin not in doubted]
 
+    async def is_right(self) -> bool:
+        """Whether the kubelet has the devices of the plugins, as far as it tells.
+
+        Where it has not, a list that is sent again would hide that: it is taken, and pods still go to the other plugin.
+        """
+        return not await self._wrong()
+
     async def _wrong(self) -> list[DevicePlugin]:
         """The plugins whose devices the kubelet has not, or not alone."""
         registered = [one for one in self._plugins.values() if one.server.registration.value.phase is Phase.REGISTERED]

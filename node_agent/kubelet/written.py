@@ -7,7 +7,7 @@ pods that have ended since it was written, which is at each grant and at each li
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,21 @@ NOTHING = Written(devices={}, at=0.0, is_new=True)
 """By a kubelet that writes no such file."""
 
 
-class WrittenDevices:
-    """The kubelet's ``file``. Whoever sends the kubelet a list sends it again when ``wanted`` changes."""
+async def always() -> bool:
+    return True
 
-    def __init__(self, file: Path, patience: float = WRITTEN_SECONDS) -> None:
+
+class WrittenDevices:
+    """The kubelet's ``file``. Whoever sends the kubelet a list sends it again when ``wanted`` changes.
+
+    That is asked for while ``is_right`` says that it may be.
+    """
+
+    def __init__(
+        self, file: Path, is_right: Callable[[], Awaitable[bool]] = always, patience: float = WRITTEN_SECONDS
+    ) -> None:
         self._file = file
+        self._is_right = is_right
         self._patience = patience
         self.wanted = Latest(0)
 
@@ -54,7 +64,8 @@ class WrittenDevices:
         """
         try:
             before, deadline = identity(self._file), time.monotonic() + self._patience
-            self.wanted.set(self.wanted.value + 1)
+            if await self._is_right():
+                self.wanted.set(self.wanted.value + 1)
             while (now := identity(self._file)) in (before, None) and time.monotonic() < deadline:
                 await asyncio.sleep(LOOK_SECONDS)
             if now is None:

@@ -75,12 +75,22 @@ def outcome(facts: dict[str, Any]) -> Outcome:
 
 
 def shown(node: RealNode, one: Example) -> None:
-    """Make an example's objects and hold each pod to what is expected; what was made stays."""
+    """Make an example's objects and hold each pod to what is expected; what was made stays.
+
+    One that shall find too little left is made when those before it have theirs: the scheduler takes them in any order.
+    """
     for outcome in one.expected.values():
         if outcome.resource:
             resource, count = outcome.resource.split(": ")
             offered(node, int(count), resource)
+    running: list[str] = []
     for manifest in one.objects:
+        name = manifest["metadata"]["name"]
+        if manifest["kind"] == "Pod" and name in one.expected and one.expected[name].pending:
+            for before in running:
+                node.pods.wait(before, timeout=60)
+        elif manifest["kind"] == "Pod":
+            running.append(name)
         node.api.create(manifest)
     held(node, one)
 

@@ -133,3 +133,14 @@ async def test_a_kubelet_that_does_not_tell_is_said_once_and_taken_at_its_word_l
             await asyncio.sleep(QUIET)
         assert kubelet.view(RESOURCE).registrations == 2
         assert [record.getMessage() for record in caplog.records].count("the kubelet's devices are not compared") == 1
+
+
+@pytest.mark.parametrize(("told", "right"), [(8, True), (1, False)])
+async def test_it_says_whether_the_kubelet_has_the_devices(
+    world: World, kubelet: EmbeddedKubelet, told: int, right: bool
+) -> None:
+    ids = [f"GPU-{number}" for number in range(told)]
+    async with kubelet.running(), served(world, kubelet) as plugin:
+        await kubelet.until(RESOURCE, allocatable=8)
+        recheck = Recheck({RESOURCE: plugin}, listed=Kubelet(ids).listed, alone=lambda: True)
+        assert await recheck.is_right() is right

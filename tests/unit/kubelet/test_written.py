@@ -85,6 +85,18 @@ async def test_who_sends_no_list_learns_what_was_written_before_and_when(file: P
     )
 
 
+async def test_while_the_kubelet_has_the_devices_of_another_plugin_it_is_sent_no_list(file: Path) -> None:
+    """It would take that, and give pods to the other plugin all the same."""
+    write(file, entry(GPU, "init", numa0=["GPU-1"]))
+
+    async def wrong() -> bool:
+        return False
+
+    written = WrittenDevices(file, wrong, patience=0.1)
+    assert not (await written.look()).is_new
+    assert written.wanted.value == 0
+
+
 async def test_a_file_that_cannot_be_looked_at_is_told_of(file: Path) -> None:
     file.symlink_to(file)
     with pytest.raises(KubeletError, match="kubelet_internal_checkpoint: cannot be read"):
