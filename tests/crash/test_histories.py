@@ -262,6 +262,8 @@ class Histories(RuleBasedStateMachine):
         return {instance.start for instance in self.here.mig(int(gpu)).instances.values()}
 
     async def _take(self, device: str) -> None:
+        # Only what the last look has found is offered.
+        await self.here.keeper.look()
         gpu = GpuUuid(self.uuid(device))
         await self.limits.take(RESOURCE, [OfferedDevice(id=gpu, gpu=gpu, index=device)])
 

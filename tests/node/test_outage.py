@@ -38,4 +38,5 @@ def test_what_a_pod_holds_is_held_by_an_agent_whose_kubelet_does_not_know_the_po
     offered(node, 8)
     assert node.pods.container_id(node.api.get("Pod", "trainer")) == container
     node.api.delete("Pod", "trainer")
-    wait_until("it is given back", lambda: device not in held(node))
+    # The kubelet may be half a minute from asking the API server again, and has then never told of the pod.
+    wait_until("it is given back", lambda: device not in held(node), timeout=60 + 2 * ADMISSION_SECONDS)
