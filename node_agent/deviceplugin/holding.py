@@ -232,7 +232,7 @@ class LimitDoor:
         }
         self._ages.keep({"", *self._ledger.grants.value})
         self.synced.set()
-        if any(one.holder.id not in {*self._listed, *untold} for one in self._ledger.grants_of(Door.LIMIT)):
+        if {one.holder.id for one in self._ledger.grants_of(Door.LIMIT)} - self._listed.keys() - untold.keys():
             self._news.set()
 
     async def _look_up(self) -> None:

@@ -252,7 +252,7 @@ class Site:
 
     def of_pods(self) -> set[str]:
         """The GPUs that pods have, as the kubelet knows it."""
-        return {name.partition("::")[0] for _, ids in self.place.kubelet.held.values() for name in ids}
+        return {self._unit(name).gpu for _, ids in self.place.kubelet.held.values() for name in ids}
 
     def gpu_of(self, device: str) -> str:
         """The GPU of a published device: ``gpu-2``, or ``gpu-2-mig-3g-71gb-4``."""
