@@ -17,7 +17,7 @@ import pytest
 
 # Libraries keep these for the life of the process: one poller of grpc's, however many channels there are.
 LASTING_THREADS = ("_poll_wrapper",)
-GRACE = 1.0
+GRACE = 10.0
 
 # `make fuzz` draws more, and by chance; without it the same is drawn each time, and slowly where the machine is busy.
 hypothesis.settings.register_profile(

@@ -13,8 +13,8 @@ from tests.fakes.builders import h200_node
 from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place, Simulate
 
-LIMIT_SECONDS = 0.1
-"""Of one answer; the kubelet waits for it with everything else that it has to do."""
+LIMIT_SECONDS = 1.0
+"""Of one answer, which takes milliseconds and may take seconds; how many is what the benchmarks measure."""
 
 
 def shares(inventory: Inventory, each: int) -> Pool:

@@ -71,7 +71,7 @@ async def test_what_a_dead_daemon_left_behind_offers_nothing_and_is_cleared_away
         os.kill(daemon(settings, uuid(place, 0)), signal.SIGKILL)
         await place.kubelet.until(RESOURCE, allocatable=1)
         faults.write_text("{}")
-        await place.kubelet.until(RESOURCE, allocatable=5, timeout=20)
+        await place.kubelet.until(RESOURCE, allocatable=5, timeout=60)
 
 
 @pytest.mark.parametrize("place", ["a30-2"], indirect=True)

@@ -30,7 +30,7 @@ from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
 from tests.node.rig.program import Program
-from tests.node.rig.waiting import wait_until
+from tests.node.rig.waiting import PATIENCE, wait_until
 
 GPU = "nvidia.com/gpu"
 PROGRAM = str(Path(sys.executable).with_name("node-agent"))
@@ -111,7 +111,7 @@ def start_process(
     return agent
 
 
-def registered(agent: Agent, resource: str = GPU, times: int = 1, *, timeout: float = 120) -> None:
+def registered(agent: Agent, resource: str = GPU, times: int = 1, *, timeout: float = PATIENCE) -> None:
     """Await that the agent has registered a resource so often since its start."""
     wait_until(
         f"{resource} is registered", lambda: registrations(agent, resource) >= times, timeout=timeout, every=0.05
@@ -123,18 +123,22 @@ def registrations(agent: Agent, resource: str = GPU) -> int:
     return len(re.findall(rf" registered .*?resource={re.escape(resource)}\b", agent.text()))
 
 
-def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float = 120) -> None:
-    """Await that the node's status has so many allocatable.
+def offered(node: RealNode, count: int, resource: str = GPU, *, timeout: float = PATIENCE) -> None:
+    """Await that the kubelet has so many to give out, and that the node's status says so: that is seconds behind.
 
     What pods of another configuration held that have just ended is given back half a minute later.
     """
-    wait_until(f"{count} {resource} are allocatable", lambda: node.allocatable(resource) == count, timeout=timeout)
+
+    def is_so() -> bool:
+        return knows(node, count, resource) and node.allocatable(resource) == count
+
+    wait_until(f"{count} {resource} are allocatable", is_so, timeout=timeout)
 
 
 def healthy_at_kubelet(node: RealNode, resource: str = GPU) -> frozenset[str]:
     """The ids that the kubelet would give out now or holds for pods; its own word, ahead of the node's status."""
     method, request = "/v1.PodResourcesLister/GetAllocatableResources", wire.AllocatableResourcesRequest()
-    answer = call(node.pod_resources_socket, method, request, wire.AllocatableResourcesResponse)
+    answer = call(node.pod_resources_socket, method, request, wire.AllocatableResourcesResponse, timeout=30)
     return frozenset(
         name for devices in answer.devices if devices.resource_name == resource for name in devices.device_ids
     )
@@ -168,10 +172,10 @@ def books(node: RealNode) -> Books | None:
     return decode(file.read_bytes()) if file.exists() else None
 
 
-def known(node: RealNode) -> bool:
-    """Whether the kubelet has all GPUs; one that is starting does not answer yet."""
+def knows(node: RealNode, count: int = 8, resource: str = GPU) -> bool:
+    """Whether the kubelet has so many of a resource; one that is starting does not answer yet."""
     with suppress(grpc.RpcError):
-        return len(healthy_at_kubelet(node)) == 8
+        return len(healthy_at_kubelet(node, resource)) == count
     return False
 
 
@@ -252,7 +256,7 @@ def watched(read: Callable[[], T], every: float = 0.1) -> Iterator[set[T]]:
         looks.result()
 
 
-def seconds_until(condition: Callable[[], object], since: float, timeout: float = 60) -> float:
+def seconds_until(condition: Callable[[], object], since: float, timeout: float = PATIENCE) -> float:
     """Await a condition, looked at every 20 ms; how long after ``since``, of the monotonic clock, it was met."""
     wait_until("a condition whose time is measured", condition, timeout=timeout, every=0.02)
     return time.monotonic() - since

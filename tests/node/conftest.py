@@ -55,6 +55,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     node = item.config.stash.get(NODE, None)
     if report.failed and node is not None:
-        report.sections += [(f"{name} on the node", tail) for name, tail in node.machine.tails().items()]
         report.sections += [(f"{name} on the node", tail) for name, tail in _pods_of_agents(node)]
+        # The latest first: what a test has started, then the kubelet, and last what says least of the agent.
+        report.sections += [(f"{name} on the node", tail) for name, tail in reversed(node.machine.tails().items())]
     return report

@@ -88,7 +88,7 @@ def shown(node: RealNode, one: Example) -> None:
         name = manifest["metadata"]["name"]
         if manifest["kind"] == "Pod" and name in one.expected and one.expected[name].pending:
             for before in running:
-                node.pods.wait(before, timeout=60)
+                node.pods.wait(before)
         elif manifest["kind"] == "Pod":
             running.append(name)
         node.api.create(manifest)
@@ -126,7 +126,7 @@ def _seen(node: RealNode, who: str, outcome: Outcome) -> set[str]:
     if outcome.failed:
         wait_until(f"pod {name} has failed", lambda: outcome.failed in str(node.api.get("Pod", name)["status"]))
         return set()
-    pod = node.pods.wait(name, timeout=60)
+    pod = node.pods.wait(name)
     container = container or "main"
     environment = node.pods.runtime_spec(pod, container)["process"]["env"]
     assert {f"{key}={value}" for key, value in outcome.environment.items()} <= set(environment), who

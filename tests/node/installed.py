@@ -73,7 +73,7 @@ class AgentPod:
         """End the agent as a crash would, and await that the kubelet has started it again."""
         before, container = self.restarts, self._node.pods.container_id(self._pod, "agent")
         self._node.machine.run(["ctr", "--namespace=k8s.io", "tasks", "kill", "--signal=SIGKILL", container])
-        wait_until("the agent runs again", lambda: self.restarts > before and self._started(), timeout=60)
+        wait_until("the agent runs again", lambda: self.restarts > before and self._started())
 
     def _started(self) -> bool:
         (container,) = self._node.api.get("Pod", self.name, NAMESPACE)["status"]["containerStatuses"]
@@ -99,7 +99,7 @@ def install(
     for one in sorted([*objects, _config_map(settings)], key=lambda one: one["kind"] == "DaemonSet"):
         lay(node, one)
     node.api.patch("Node", node.name, {"metadata": {"labels": {MARK: "true"}}}, "")
-    return AgentPod(node, wait_until("the agent runs", lambda: _running(node), timeout=120))
+    return AgentPod(node, wait_until("the agent runs", lambda: _running(node)))
 
 
 def configure(node: RealNode, document: str) -> None:

@@ -71,7 +71,7 @@ def seconds_to_return(node: RealNode, number: signal.Signals, away: float) -> fl
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(node.start_kubelet)
         agent.seconds_until(lambda: identity(path) not in (before, None), 0)
-        took = agent.seconds_until(lambda: agent.known(node), time.monotonic())
+        took = agent.seconds_until(lambda: agent.knows(node), time.monotonic())
         starting.result()
     return took
 

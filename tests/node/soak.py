@@ -118,7 +118,7 @@ class Soak:
     def _start(self) -> Program:
         agent = agents.launch_process(self.node, self._settings)
         agents.registered(agent)
-        wait_until("the slices are there", lambda: devices(self.node), timeout=60)
+        wait_until("the slices are there", lambda: devices(self.node))
         return agent
 
     def _end(self, number: signal.Signals) -> None:
@@ -267,12 +267,12 @@ class Soak:
         self._write({"devices": {"exclude": []}})
         for pod in self._pods():
             self._remove(pod["metadata"]["name"])
-        wait_until("all pods are gone", lambda: not self._pods(), timeout=60)
+        wait_until("all pods are gone", lambda: not self._pods())
         for one in self.node.api.list("ResourceClaim", "default"):
             self._remove(one["metadata"]["name"])
         try:
-            agents.offered(self.node, 8, timeout=120)
-            wait_until("nothing is left", lambda: not self.orphans(), timeout=60, every=1)
+            agents.offered(self.node, 8)
+            wait_until("nothing is left", lambda: not self.orphans(), every=1)
         finally:
             self.mistakes += self.orphans()
 

@@ -35,7 +35,7 @@ def test_slices_that_the_kubelet_wipes_behind_a_dead_agent_come_back_and_what_is
     container = cluster.pods.container_id(pod)
     agent.stop(signal.SIGKILL)
     died = time.monotonic()
-    wait_until("the kubelet has wiped the slices", lambda: not devices(cluster), timeout=60)
+    wait_until("the kubelet has wiped the slices", lambda: not devices(cluster))
     assert time.monotonic() - died > 20, "an agent has half a minute to be replaced"
 
     start_process(cluster, name="second")
@@ -48,7 +48,7 @@ def test_the_health_of_a_claims_device_stays_known_for_longer_than_the_kubelet_b
     cluster: RealNode, agent: AgentPod
 ) -> None:
     run(cluster, "long", 1)
-    wait_until("the health is known", lambda: set(health(cluster, "long").values()) == {"Healthy"}, timeout=60)
+    wait_until("the health is known", lambda: set(health(cluster, "long").values()) == {"Healthy"})
     with agents.watched(lambda: tuple(health(cluster, "long").values()), every=1) as seen:
         time.sleep(35)
     assert seen == {("Healthy",)}

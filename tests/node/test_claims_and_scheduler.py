@@ -1,6 +1,7 @@
 """What scheduler and API server make of the node's slices and of the agent's rights."""
 
 import signal
+import time
 
 import pytest
 
@@ -9,7 +10,18 @@ from tests.node.installed import AgentPod
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, agent, attribute, claim, cluster, devices, pod_with, run, start_process
+from tests.node.test_claims import (
+    DRIVER,
+    agent,
+    attribute,
+    await_nothing_held,
+    claim,
+    cluster,
+    devices,
+    pod_with,
+    run,
+    start_process,
+)
 
 __all__ = ["agent", "cluster"]
 
@@ -25,15 +37,16 @@ def test_where_the_kubelet_has_no_gpu_limits_come_as_claims_and_no_gpu_is_given_
     agent = start_process(cluster)
     agents.registered(agent)
     agents.offered(cluster, 8)
+    await_nothing_held(cluster)
     by_plugin = cluster.pods.run(agents.gpu_pod("by-plugin", 5))
     wait_until("claims are kept from five", lambda: sum("taints" in one for one in devices(cluster).values()) == 5)
     agent.stop(signal.SIGKILL)
     agents.offered(cluster, 0)
 
     cluster.api.create(agents.gpu_pod("by-claim", 3))
-    wait_until("the scheduler has made a claim of it", lambda: extended(cluster), timeout=60)
+    wait_until("the scheduler has made a claim of it", lambda: extended(cluster))
     start_process(cluster, name="second")
-    by_claim = cluster.pods.wait("by-claim", timeout=60)
+    by_claim = cluster.pods.wait("by-claim")
 
     one, other = (set(cluster.pods.execute(pod, LIST).split()) for pod in (by_plugin, by_claim))
     assert (len(one), len(other)) == (5, 3)
@@ -54,7 +67,7 @@ def test_a_gpu_in_trouble_goes_to_those_who_tolerate_it_alone(cluster: RealNode,
     only = f'device.attributes["{DRIVER}"].uuid == "{attribute(devices(cluster)["gpu-5"], "uuid")}"'
     selectors = [{"cel": {"expression": only}}]
     agents.simulate(cluster, "xid", "--gpu", "gpu-5", "--code", "79")
-    wait_until("the device is tainted", lambda: devices(cluster)["gpu-5"].get("taints"), timeout=60)
+    wait_until("the device is tainted", lambda: devices(cluster)["gpu-5"].get("taints"))
 
     cluster.api.create(claim("careful", selectors=selectors))
     cluster.api.create(pod_with("careful", "careful"))
@@ -70,9 +83,11 @@ def test_a_gpu_that_an_operators_rule_taints_goes_to_no_claim_and_who_has_it_is_
 ) -> None:
     """DeviceTaintRule of resource.k8s.io/v1; the agent itself has nothing to do with it."""
     cluster.api.create(rule("maintenance", "gpu-0", "NoSchedule"))
+    # Nothing shows when the scheduler has heard of it, which watches rules, claims and pods one by one.
+    time.sleep(2)
     cluster.api.create(claim("all", 8))
     cluster.api.create(pod_with("all", "all"))
-    assert "cannot allocate all claims" in cluster.pods.why_pending("all", timeout=60)
+    assert "cannot allocate all claims" in cluster.pods.why_pending("all")
     assert "gpu-0" not in run(cluster, "seven", 7)[1]
     diagnosis, names = run(cluster, "diagnosis", tolerations=[{"key": MAINTENANCE, "operator": "Exists"}])
     assert names == ["gpu-0"]

@@ -76,6 +76,12 @@ def clear(node: RealNode, *names: str) -> None:
     for name in names:
         node.pods.wait_gone(name)
         node.api.delete("ResourceClaim", name)
+        # The controllers let go of a claim when they have seen its pod end.
+        wait_until(f"claim {name} is gone", partial(is_gone, node, name))
+
+
+def is_gone(node: RealNode, claim_name: str) -> bool:
+    return node.api.find("ResourceClaim", claim_name) is None
 
 
 def test_four_gpus_of_one_numa_node_are_found_from_every_fragmented_start(cluster: RealNode, agent: AgentPod) -> None:
@@ -152,7 +158,7 @@ def test_an_agent_killed_in_the_middle_of_prepare_prepares_again_and_forgets_not
         time.sleep(0.02 * round_number)
         victim.stop(signal.SIGKILL)
         victim = start_process(cluster, name=f"agent-{round_number}")
-        cluster.pods.wait(name, timeout=120)
+        cluster.pods.wait(name)
     holders = [allocated(cluster, f"hit-{number}") for number in range(3)]
     assert len(set(itertools.chain(*holders))) == 6
 
@@ -171,7 +177,7 @@ def test_a_pod_deleted_while_its_claim_is_prepared_leaves_nothing_held(cluster: 
         cluster.api.create(pod_with(name, name))
         wait_until("the claim is allocated", partial(allocated_or_none, cluster, name), every=0.01)
         cluster.api.delete("Pod", name)
-        cluster.pods.wait_gone(name, timeout=60)
+        cluster.pods.wait_gone(name)
         cluster.api.delete("ResourceClaim", name)
     run(cluster, "after", 8)
     written = list(cluster.cdi_folder.glob("*claim_*.json"))
@@ -204,7 +210,7 @@ def test_many_pods_by_limit_and_as_many_by_claim_never_share_a_gpu(cluster: Real
             raise NotYet(f"{len(unfinished)} are not finished")
         return pods
 
-    pods = wait_until("all pods have ended", finished, timeout=400, every=2)
+    pods = wait_until("all pods have ended", finished, timeout=1200, every=2)
     failed = [pod for pod in pods if pod["status"]["phase"] == "Failed"]
     reasons = {pod["status"].get("reason", "?") for pod in failed}
     print(f"{len(pods)} pods, {len(failed)} failed admissions {sorted(reasons)}")

@@ -65,7 +65,7 @@ def test_a_changed_config_map_takes_seconds_and_no_pod_notices(node: RealNode) -
     seconds = seconds_until(lambda: len(healthy_at_kubelet(node)) == 7, began)
     offered(node, 7)
     assert free not in healthy_at_kubelet(node)
-    assert seconds < 10, f"the kubelet heard of it after {seconds:.1f} s"
+    assert seconds < 30, f"the kubelet heard of it after {seconds:.1f} s"
 
     configs.write({"default": WHOLE})
     offered(node, 8)
@@ -90,7 +90,7 @@ def test_what_a_pod_holds_is_waited_for_and_given_to_no_other(node: RealNode) ->
 
     node.api.delete("Pod", "holder")
     node.pods.wait_gone("holder")
-    wait_until("nothing is waited for", lambda: "waits" not in config_of(node), timeout=60)
+    wait_until("nothing is waited for", lambda: "waits" not in config_of(node))
     assert node.capacity(GPU) == 7 or wait_until("the GPU has left the list", lambda: node.capacity(GPU) == 7)
 
 
@@ -137,7 +137,7 @@ def test_the_label_of_the_node_chooses_and_a_bad_one_changes_nothing(node: RealN
 def test_an_edited_config_map_reaches_the_agent_in_its_pod(node: RealNode) -> None:
     agent = agents.start(node)
     installed.configure(node, WITHOUT_THE_FIRST)
-    wait_until("seven are allocatable", lambda: node.allocatable(GPU) == 7, timeout=150)
+    wait_until("seven are allocatable", lambda: node.allocatable(GPU) == 7)
     assert [pod["metadata"]["name"] for pod in installed.pods(node)] == [agent.name]
     assert agent.restarts == 0
 

@@ -6,17 +6,16 @@ from tests.node import agent as agents
 from tests.node.installed import NAME, NAMESPACE, available
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import devices
-from tests.node.test_rolling_update import await_nothing_held, forget_holders, stored
+from tests.node.test_claims import await_nothing_held, serves_claims
+from tests.node.test_rolling_update import forget_holders, stored
 
 pytestmark = pytest.mark.node
 
 
 def test_an_update_of_the_daemonset_takes_no_gpu_from_the_node(node: RealNode) -> None:
     forget_holders(node)
-    agents.start(node)
-    old = wait_until("the agent is ready", lambda: available(node), timeout=90)
-    wait_until("the slices are there", lambda: len(devices(node)) == 8)
+    serves_claims(node, agents.start(node))
+    old = wait_until("the agent is ready", lambda: available(node))
     await_nothing_held(node)
     before = stored(node)
 
@@ -26,7 +25,7 @@ def test_an_update_of_the_daemonset_takes_no_gpu_from_the_node(node: RealNode) -
     ):
         change = {"spec": {"template": {"metadata": {"annotations": {"update": "yes"}}}}}
         node.api.patch("DaemonSet", NAME, change, NAMESPACE)
-        new = wait_until("the update is done", lambda: available(node, 2), timeout=90)
+        new = wait_until("the update is done", lambda: available(node, 2))
 
     assert new.name != old.name
     assert (at_kubelet, slices) == ({8}, {before})
@@ -34,7 +33,7 @@ def test_an_update_of_the_daemonset_takes_no_gpu_from_the_node(node: RealNode) -
 
 def test_the_pod_answers_to_the_commands_of_an_operator(node: RealNode) -> None:
     agents.start(node)
-    agent = wait_until("the agent is ready", lambda: available(node), timeout=90)
+    agent = wait_until("the agent is ready", lambda: available(node))
     for health in ("live", "ready"):
         agent.run("status", "--check", health)
     assert "8" in agent.run("status")

@@ -11,8 +11,7 @@ from tests.node import agent as agents
 from tests.node import examples, installed
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import devices
+from tests.node.test_claims import serves_claims
 
 pytestmark = pytest.mark.node
 
@@ -27,8 +26,7 @@ PLAIN = [name for name in examples.names() if name not in CONFIGURED]
 
 @pytest.fixture(scope="module")
 def shared(real_node: RealNode) -> Iterator[RealNode]:
-    agents.start(real_node)
-    wait_until("the slices are there", lambda: len(devices(real_node)) == 8)
+    serves_claims(real_node, agents.start(real_node))
     yield real_node
     real_node.clean()
 
@@ -45,8 +43,10 @@ def test_an_example_comes_out_as_it_says(shared: RealNode, name: str) -> None:
 @pytest.mark.parametrize("name", CONFIGURED)
 def test_an_example_with_a_configuration_comes_out_as_it_says(node: RealNode, name: str) -> None:
     shown = examples.example(name)
-    agents.start(node, shown.settings, manifest=MANIFESTS.get(name, installed.BASE), offers={})
-    wait_until("the slices are there", lambda: devices(node))
+    agent = agents.start(node, shown.settings, manifest=MANIFESTS.get(name, installed.BASE), offers={})
+    if not shown.settings.get("agent", {}).get("frontDoors", {}).get("devicePlugin", True):
+        agents.offered(node, 0)
+    serves_claims(node, agent)
     try:
         examples.shown(node, shown)
     finally:
@@ -60,4 +60,4 @@ def gone(node: RealNode, shown: examples.Example) -> None:
         node.api.delete(one["kind"], metadata["name"], grace=1 if one["kind"] == "Pod" else None)
         node.api.created.remove(next(made for made in node.api.created if made["metadata"]["name"] == metadata["name"]))
     for pod in examples.pods(shown):
-        node.pods.wait_gone(pod["metadata"]["name"], timeout=60)
+        node.pods.wait_gone(pod["metadata"]["name"])

@@ -85,7 +85,7 @@ def test_two_pods_that_are_no_gang_take_the_one_gpu_that_is_free_and_wait_half_s
     make(node, [one for one in objects if one["kind"] != "PodGroup"])
     wait_until("one of them has a node", lambda: len(bound(node)) == 1)
     (waits,) = set(WORKERS) - bound(node)
-    assert NOTHING_FREE in node.pods.why_pending(waits, timeout=60)
+    assert NOTHING_FREE in node.pods.why_pending(waits)
 
 
 def test_a_gang_of_two_with_claims_waits_whole_while_one_gpu_is_free_and_starts_whole_when_two_are(

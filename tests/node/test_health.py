@@ -56,7 +56,7 @@ def condition(node: RealNode, kind: str = "GPUHealthy") -> Object:
 
 
 def await_condition(node: RealNode, status: str) -> Object:
-    wait_until(f"GPUHealthy is {status}", lambda: condition(node).get("status") == status, timeout=60)
+    wait_until(f"GPUHealthy is {status}", lambda: condition(node).get("status") == status)
     return condition(node)
 
 
@@ -74,7 +74,7 @@ def await_health(node: RealNode, pod: str, health: str) -> Object:
     def told() -> Object | None:
         return next((entry for entry in health_of(node, pod) if entry.get("health") == health), None)
 
-    found = wait_until(f"the status of pod {pod} says {health}", told, timeout=60)
+    found = wait_until(f"the status of pod {pod} says {health}", told)
     assert found is not None
     return found
 
@@ -98,10 +98,10 @@ def test_a_gpu_that_breaks_under_a_pod_with_limits_is_kept_from_others_and_comes
     break_gpu(cluster, sick)
 
     agents.offered(cluster, 7)
-    wait_until("the device is tainted", lambda: effects(cluster, sick) == {"NoSchedule"}, timeout=60)
+    wait_until("the device is tainted", lambda: effects(cluster, sick) == {"NoSchedule"})
     await_health(cluster, "first", "Unhealthy")
     assert f"{sick} withdrawn: " in await_condition(cluster, "False")["message"]
-    wait_until("an Event tells it", lambda: reported(cluster, f"GPUWithdrawn: {sick} ("), timeout=60)
+    wait_until("an Event tells it", lambda: reported(cluster, f"GPUWithdrawn: {sick} ("))
 
     _, six = run(cluster, "six", 6)
     assert sick not in six
@@ -113,11 +113,11 @@ def test_a_gpu_that_breaks_under_a_pod_with_limits_is_kept_from_others_and_comes
 
     cluster.api.delete("Pod", "first")
     mend_gpu(cluster, sick)
-    cluster.pods.wait("one-more", timeout=60)
+    cluster.pods.wait("one-more")
     assert sees(cluster, cluster.api.get("Pod", "one-more")) == {sick}
-    wait_until("the taint is gone", lambda: not effects(cluster, sick), timeout=60)
+    wait_until("the taint is gone", lambda: not effects(cluster, sick))
     assert await_condition(cluster, "True")["reason"] == "AllGPUsHealthy"
-    wait_until("an Event tells it", lambda: reported(cluster, f"GPURestored: {sick} ("), timeout=60)
+    wait_until("an Event tells it", lambda: reported(cluster, f"GPURestored: {sick} ("))
 
 
 def test_a_gpu_that_breaks_under_a_claim_is_kept_from_others_and_the_pod_is_told_why(cluster: RealNode) -> None:
@@ -128,7 +128,7 @@ def test_a_gpu_that_breaks_under_a_claim_is_kept_from_others_and_the_pod_is_told
 
     break_gpu(cluster, sick)
 
-    wait_until("the device is tainted", lambda: effects(cluster, sick) == {"NoSchedule"}, timeout=60)
+    wait_until("the device is tainted", lambda: effects(cluster, sick) == {"NoSchedule"})
     assert "Xid 79" in await_health(cluster, "held", "Unhealthy").get("message", "")
     _, six = run(cluster, "six", 6)
     assert sick not in six
@@ -140,7 +140,7 @@ def test_a_gpu_that_breaks_under_a_claim_is_kept_from_others_and_the_pod_is_told
 
     mend_gpu(cluster, sick)
     await_health(cluster, "held", "Healthy")
-    wait_until("the taint is gone", lambda: not effects(cluster, sick), timeout=60)
+    wait_until("the taint is gone", lambda: not effects(cluster, sick))
     for name in ("held", "beside", "six", "one-more"):
         cluster.api.delete("Pod", name)
         cluster.pods.wait_gone(name)
@@ -163,11 +163,11 @@ def test_where_the_policy_says_so_pods_are_evicted_as_they_tolerate_it(cluster: 
     for name in (at_once, later):
         break_gpu(cluster, name)
 
-    cluster.pods.wait_gone("at-once", timeout=60)
+    cluster.pods.wait_gone("at-once")
     assert "NoExecute" in effects(cluster, later)
     left_alone_for = seconds_until_deleted(cluster, "later", began)
     assert 6 < left_alone_for < 60
-    cluster.pods.wait_gone("later", timeout=60)
+    cluster.pods.wait_gone("later")
     assert cluster.pods.container_id(untouched) == before
 
 
@@ -190,7 +190,7 @@ def test_a_cause_outlives_the_agent_until_an_operator_clears_it(cluster: RealNod
     agent = begin(cluster, health=FOR_THE_OPERATOR)
     break_gpu(cluster, "gpu-3")
     agents.offered(cluster, 7)
-    wait_until("the fault is on record", lambda: recorded(cluster, 79), timeout=60)
+    wait_until("the fault is on record", lambda: recorded(cluster, 79))
     agent.kill()
 
     agents.registered(agent)

@@ -46,7 +46,6 @@ def test_a_claim_that_is_nested_without_end_fails_by_itself(cluster: RealNode) -
     wait_until(
         "the pod is told what is wrong",
         lambda: any("claim config[0].opaque.parameters" in one for one in cluster.pods.events("deep")),
-        timeout=60,
     )
     # One that starts with the claim there has it in its list.
     agent.stop()

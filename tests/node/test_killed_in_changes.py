@@ -28,7 +28,6 @@ KUBELET, API_SERVER = "kubelet", "API server"
 WHO = pytest.mark.parametrize("who", [KUBELET, API_SERVER])
 CUT = "nvmlDeviceCreateGpuInstanceWithPlacement"
 RENAMED = "nvidia.com/h200"
-PATIENCE = 120.0
 
 
 def kill(node: RealNode, who: str) -> None:
@@ -57,7 +56,7 @@ def begun(node: RealNode, door: Door) -> None:
         found = agents.books(node)
         return found is not None and any(one.holder.door is door for one in found.grants.values())
 
-    wait_until(f"a grant of {door} is begun", reserved, timeout=PATIENCE, every=0.02)
+    wait_until(f"a grant of {door} is begun", reserved, every=0.02)
 
 
 def holders(node: RealNode) -> tuple[Object, Object]:
@@ -88,7 +87,7 @@ def test_a_reload_is_done(cluster: RealNode, who: str) -> None:
     pods = holders(cluster)
     kill(cluster, who)
     rename(cluster)
-    wait_until("it is in force", lambda: "configuration in force" in agent.text(), timeout=PATIENCE)
+    wait_until("it is in force", lambda: "configuration in force" in agent.text())
     revive(cluster, who)
 
     # What the two pods have is offered to nobody, under neither name.
@@ -111,7 +110,7 @@ def test_a_layout_is_made(cluster: RealNode, who: str) -> None:
         assert untouched(cluster, pods)
         for pod in pods:
             cluster.api.delete("Pod", pod["metadata"]["name"], grace=1)
-        says(cluster, "success", timeout=PATIENCE)
+        says(cluster, "success")
         relabel(cluster, "all-disabled")
         publishes(cluster, gpu=8)
     finally:
@@ -128,10 +127,10 @@ def test_a_claim_is_prepared_once(cluster: RealNode, who: str) -> None:
         kill(cluster, who)
     revive(cluster, who)
 
-    pod = cluster.pods.wait("part", timeout=PATIENCE)
+    pod = cluster.pods.wait("part")
     assert len(cluster.pods.execute(pod, LIST).split()) == 3
     assert agent.text().count(" partition made") == 1
     cluster.api.delete("Pod", "part", grace=1)
-    cluster.pods.wait_gone("part", timeout=PATIENCE)
-    wait_until("its part is gone", lambda: agent.text().count(" partition removed") == 1, timeout=PATIENCE)
+    cluster.pods.wait_gone("part")
+    wait_until("its part is gone", lambda: agent.text().count(" partition removed") == 1)
     assert not list(cluster.cdi_folder.glob("*claim_*.json"))

@@ -105,7 +105,7 @@ def test_the_nodes_labels_are_those_of_its_gpus_and_nobody_elses_are_touched(lab
     stamp = node.read()["metadata"]["labels"][STAMP]
 
     agents.simulate(node, "xid", "--gpu", "gpu-3", "--code", "79")
-    await_labels(node, expected(7, "withdrawn"), timeout=60)
+    await_labels(node, expected(7, "withdrawn"))
     agents.simulate(node, "restore-gpu", "--gpu", "gpu-3")
     await_labels(node, expected())
     assert node.read()["metadata"]["labels"][STAMP] >= stamp
@@ -113,11 +113,11 @@ def test_the_nodes_labels_are_those_of_its_gpus_and_nobody_elses_are_touched(lab
     # The driver goes, the agent ends, another one starts: nothing is written.
     before = node.read()["metadata"]["labels"]
     agents.simulate(node, "driver", "not-loaded")
-    wait_until("the agent knows", lambda: "driver unavailable" in agent.text(), timeout=60)
+    wait_until("the agent knows", lambda: "driver unavailable" in agent.text())
     agent.stop()
     assert node.read()["metadata"]["labels"] == before
     agent = start_process(node, labels={"writer": "auto"}, name="second")
-    wait_until("the labels were looked at", lambda: reported(node, "labels"), timeout=60)
+    wait_until("the labels were looked at", lambda: reported(node, "labels"))
     assert "labels written" not in agent.text()
     assert node.read()["metadata"]["labels"] == before
 
@@ -155,7 +155,7 @@ def test_a_label_that_somebody_else_has_set_is_left_to_them(labelled: RealNode) 
     labelled.api.patch("Node", labelled.name, {"metadata": {"labels": {COUNT: "5"}}}, "")
     start(labelled, labels={"writer": "node"})
     await_labels(labelled, expected() | {COUNT: "5"})
-    said = wait_until("the status says so", lambda: reported(labelled, "labels"), timeout=60)
+    said = wait_until("the status says so", lambda: reported(labelled, "labels"))
     assert "1 more are set by" in str(said)
 
 
@@ -172,10 +172,10 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
         },
         "spec": {"features": {"attributes": {}, "flags": {}, "instances": {}}, "labels": {COUNT: "8"}},
     }
-    wait_until("the kind is served", lambda: _made(node, gfd), timeout=60)
+    wait_until("the kind is served", lambda: _made(node, gfd))
     agent = start_process(node, labels={"writer": "auto"})
 
-    wait_until("the object is there", lambda: _feature(node), timeout=60)
+    wait_until("the object is there", lambda: _feature(node))
     found = _feature(node)
     assert found["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": node.name}
     written = {key: value for key, value in found["spec"]["labels"].items() if key != STAMP}
@@ -185,7 +185,7 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
     node.api.delete("NodeFeature", gfd["metadata"]["name"])
     agent.stop()
     start_process(node, labels={"writer": "node-feature"}, name="second")
-    wait_until("the count is ours", lambda: _feature(node)["spec"]["labels"].get(COUNT) == "8", timeout=60)
+    wait_until("the count is ours", lambda: _feature(node)["spec"]["labels"].get(COUNT) == "8")
 
     own = Api(
         node.service_account_kubeconfig(

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.deaths
 
 LIST = ["sh", "-c", "ls /dev/nvidia[0-9]*"]
 SHIPPED = 256 << 20
-PATIENCE = 120.0
 V2 = Path("/sys/fs/cgroup/cgroup.controllers").exists()
 
 
@@ -49,14 +48,14 @@ def seen(node: RealNode, pod: Object) -> set[str]:
 
 def test_an_agent_that_is_killed_for_want_of_memory_loses_nothing(cluster: RealNode) -> None:
     agent = agents.start(cluster)
-    wait_until("the slices are there", lambda: len(devices(cluster)) == 8, timeout=PATIENCE)
+    wait_until("the slices are there", lambda: len(devices(cluster)) == 8)
     pods = [cluster.pods.run(gpu_pod("by-limit", 2)), run(cluster, "by-claim", 2)[0]]
     containers, held = [cluster.pods.container_id(pod) for pod in pods], [seen(cluster, pod) for pod in pods]
     limit = limit_of(cluster, agent)
     assert int(limit.read_text()) == SHIPPED
 
     lower(limit)
-    wait_until("the kernel has killed it", lambda: killed_by_a_scrape(cluster, agent), timeout=PATIENCE)
+    wait_until("the kernel has killed it", lambda: killed_by_a_scrape(cluster, agent))
 
     assert reason(cluster, agent) == "OOMKilled"
     agents.registered(agent)

@@ -40,7 +40,7 @@ def test_a_running_pods_series_have_its_name_and_go_when_it_ends(cluster: RealNo
     (endpoint,) = cluster.api.get("PodMonitor", NAME, NAMESPACE)["spec"]["podMetricsEndpoints"]
     assert endpoint["path"] == "/metrics"
     assert {one["name"]: one["containerPort"] for one in agent.ports}[endpoint["port"]] == 9400
-    wait_until("both have series", lambda: pods(scrape(cluster)) == {"by-limit": 2, "by-claim": 1}, timeout=60)
+    wait_until("both have series", lambda: pods(scrape(cluster)) == {"by-limit": 2, "by-claim": 1})
     found = scrape(cluster)
     holders = [labels for labels, _ in found["node_agent_device_holder_info"]]
     assert {(one["door"], one["of"], one["pod"], one["container"]) for one in holders} == {
@@ -60,7 +60,7 @@ def test_a_running_pods_series_have_its_name_and_go_when_it_ends(cluster: RealNo
     for pod in ("by-limit", "by-claim"):
         cluster.api.delete("Pod", pod)
         cluster.pods.wait_gone(pod)
-    wait_until("neither has", lambda: not pods(scrape(cluster)), timeout=60)
+    wait_until("neither has", lambda: not pods(scrape(cluster)))
     found = scrape(cluster)
     assert len(found[TEMPERATURE]) == 8
     assert "node_agent_device_holder_info" not in found

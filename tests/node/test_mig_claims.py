@@ -39,7 +39,7 @@ def test_a_mix_of_partitions_is_made_for_claims_and_the_whole_gpu_waits_for_thei
     for name, profile in mix.items():
         cluster.api.create(claim(name, selectors=of_profile(profile), deviceClassName=MIG))
         cluster.api.create(pod_with(name, name))
-    pods = {name: cluster.pods.wait(name, timeout=60) for name in mix}
+    pods = {name: cluster.pods.wait(name) for name in mix}
     print(f"\n3g + 2g + 1g + 1g from claims to running pods: {time.monotonic() - began:.2f} s")
 
     seen = {name: cluster.pods.execute(pod, LIST).split() for name, pod in pods.items()}
@@ -52,7 +52,7 @@ def test_a_mix_of_partitions_is_made_for_claims_and_the_whole_gpu_waits_for_thei
         data = [entries[0].get("data", {}).get("migDevice", {}) for entries in found]
         return [one.get("profile") for one in data] == list(mix.values()) and len({one["uuid"] for one in data}) == 4
 
-    wait_until("each claim's status tells its partition", told, timeout=60)
+    wait_until("each claim's status tells its partition", told)
 
     uuid = attribute(published["gpu-0"], "uuid")
     whole = claim("whole", selectors=selecting(f'device.attributes["{DRIVER}"].uuid == "{uuid}"'))
@@ -68,7 +68,7 @@ def test_a_mix_of_partitions_is_made_for_claims_and_the_whole_gpu_waits_for_thei
     for name in ("more", *mix):
         cluster.pods.wait_gone(name)
         cluster.api.delete("ResourceClaim", name)
-    pod = cluster.pods.wait("whole", timeout=60)
+    pod = cluster.pods.wait("whole")
     assert allocated(cluster, "whole") == ["gpu-0"]
     assert cluster.pods.execute(pod, ["sh", "-c", "ls -d /dev/nvidia[0-9]*"]).split() == ["/dev/nvidia0"]
     assert agent.text().count(" partition removed") == 4
@@ -100,7 +100,7 @@ def test_the_scheduler_finds_its_way_through_all_devices(cluster: RealNode, prof
         cluster.api.create(claim(name, selectors=selectors, deviceClassName=classes))
         began = time.monotonic()
         cluster.api.create(pod_with(name, name))
-        wait_until(f"claim {name} is allocated", partial(is_allocated, cluster, name), timeout=60, every=0.01)
+        wait_until(f"claim {name} is allocated", partial(is_allocated, cluster, name), every=0.01)
         seconds = time.monotonic() - began
         print(f"\n{count} devices: {name} allocated {allocated(cluster, name)} after {seconds:.3f} s")
         assert seconds < 10

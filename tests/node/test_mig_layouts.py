@@ -26,8 +26,8 @@ def state(node: RealNode) -> str | None:
     return found
 
 
-def says(node: RealNode, phase: str | None, timeout: float = 40) -> None:
-    wait_until(f"the node says {phase} of its layout", lambda: state(node) == phase, timeout=timeout, every=0.1)
+def says(node: RealNode, phase: str | None) -> None:
+    wait_until(f"the node says {phase} of its layout", lambda: state(node) == phase)
 
 
 def profiles(node: RealNode) -> dict[str, int]:
@@ -41,7 +41,7 @@ def profiles(node: RealNode) -> dict[str, int]:
 
 
 def publishes(node: RealNode, **wanted: int) -> None:
-    wait_until(f"{wanted} are published", lambda: profiles(node) == wanted, timeout=60)
+    wait_until(f"{wanted} are published", lambda: profiles(node) == wanted)
 
 
 def of_profile(profile: str) -> list[Object]:
@@ -58,16 +58,16 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     start_process(cluster)
     cluster.api.create(claim("whole"))
     cluster.api.create(pod_with("whole", "whole"))
-    cluster.pods.wait("whole", timeout=60)
+    cluster.pods.wait("whole")
 
     # Seven GPUs are cut, and the one that a pod holds is waited for.
     relabel(cluster, "all-balanced")
     publishes(cluster, **{"gpu": 1, "1g.18gb": 14, "2g.35gb": 7, "3g.71gb": 7})
     assert state(cluster) == "pending"
-    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "pod default/whole"), timeout=60)
+    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "pod default/whole"))
     cluster.api.create(claim("large", selectors=of_profile("3g.71gb"), deviceClassName=MIG))
     cluster.api.create(pod_with("large", "large"))
-    cluster.pods.wait("large", timeout=60)
+    cluster.pods.wait("large")
     ended(cluster, "whole")
     says(cluster, "success")
     publishes(cluster, **{"1g.18gb": 16, "2g.35gb": 8, "3g.71gb": 8})
@@ -75,9 +75,9 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     # A wish in the middle of another: the last one holds, and the partition that a pod has stays.
     relabel(cluster, "all-1g.18gb")
     relabel(cluster, "all-2g.35gb")
-    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "3g.71gb"), timeout=60)
+    wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "3g.71gb"))
     publishes(cluster, **{"2g.35gb": 22, "3g.71gb": 1, "1g.18gb": 2})
-    wait_until("what is to go is given to nobody", lambda: all(map(tainted, small(cluster))), timeout=60)
+    wait_until("what is to go is given to nobody", lambda: all(map(tainted, small(cluster))))
     assert state(cluster) == "pending"
     began = time.monotonic()
     ended(cluster, "large")
@@ -88,7 +88,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     # What is not there changes nothing and is said; without the label nothing is said any more.
     relabel(cluster, "all-9g.1gb")
     says(cluster, "failed")
-    wait_until("an Event names the mistake", lambda: tells(cluster, "GPULayoutFailed", "'all-9g.1gb'"), timeout=60)
+    wait_until("an Event names the mistake", lambda: tells(cluster, "GPULayoutFailed", "'all-9g.1gb'"))
     publishes(cluster, **{"2g.35gb": 24})
     relabel(cluster, "all-disabled")
     says(cluster, "success")

@@ -19,7 +19,6 @@ from tests.node.test_mig_layouts import of_profile, publishes, relabel, says
 
 pytestmark = pytest.mark.node
 
-PATIENCE = 90.0
 DOMAINS, GROUP = "compute-domain.nvidia.com", "resource.nvidia.com"
 
 
@@ -27,26 +26,24 @@ def see_a_claim(node: RealNode, name: str, **more: Any) -> None:
     """A pod with a claim runs, and the claim's status says of what."""
     node.api.create(claim(name, **more))
     node.api.create(pod_with(name, name))
-    node.pods.wait(name, timeout=PATIENCE)
-    wait_until(
-        "its status tells", lambda: node.api.get("ResourceClaim", name)["status"].get("devices"), timeout=PATIENCE
-    )
+    node.pods.wait(name)
+    wait_until("its status tells", lambda: node.api.get("ResourceClaim", name)["status"].get("devices"))
 
 
 def test_gpus_that_are_cut_by_mig(node: RealNode) -> None:
     agent = agents.start(node, manifest=installed.MIG, offers={})
     try:
         relabel(node, "all-balanced")
-        says(node, "success", PATIENCE)
+        says(node, "success")
         see_a_claim(node, "part", selectors=of_profile("1g.18gb"), deviceClassName="mig.nvidia.com")
         assert agent.refused == []
         node.api.delete("Pod", "part", grace=1)
-        node.pods.wait_gone("part", timeout=PATIENCE)
+        node.pods.wait_gone("part")
         relabel(node, "all-disabled")
         publishes(node, gpu=8)
     finally:
         relabel(node, None)
-    says(node, None, PATIENCE)
+    says(node, None)
 
 
 def definition(group: str, version: str, kind: str) -> Object:
@@ -78,7 +75,7 @@ def serve(node: RealNode, group: str, version: str, *names: str) -> None:
         except RigError as error:
             raise NotYet(str(error)) from error
 
-    wait_until(f"{names} are served", served, timeout=PATIENCE)
+    wait_until(f"{names} are served", served)
 
 
 def test_a_compute_domain(node: RealNode) -> None:
@@ -98,14 +95,14 @@ def test_a_compute_domain(node: RealNode) -> None:
     node.api.create(wanted)
     node.api.create(pod_with("member", "channel"))
 
-    wait_until("the node is labelled", lambda: label(node) == domain, timeout=PATIENCE)
+    wait_until("the node is labelled", lambda: label(node) == domain)
     ready = {"status": {"nodes": [{"name": node.name, "status": "Ready"}]}}
     node.api.patch("ComputeDomain", "training", ready)
-    pod = node.pods.wait("member", timeout=PATIENCE)
+    pod = node.pods.wait("member")
     assert node.pods.execute(pod, ["ls", "/dev/nvidia-caps-imex-channels"]).split() == ["channel0"]
     node.api.delete("Pod", "member", grace=1)
-    node.pods.wait_gone("member", timeout=PATIENCE)
-    wait_until("the label is gone", lambda: label(node) is None, timeout=PATIENCE)
+    node.pods.wait_gone("member")
+    wait_until("the label is gone", lambda: label(node) is None)
     assert agent.refused == []
 
 

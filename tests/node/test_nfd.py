@@ -158,7 +158,7 @@ def test_the_agents_topology_object_says_what_the_updaters_says_and_gives_way_to
     start_process(node, nodeReports=reports, state_dir=STATE)
     agents.offered(node, 8)
     node.pods.run(agents.gpu_pod("three", 3))
-    wait_until("three are taken", lambda: free(node) == ["1", "4"], timeout=70)
+    wait_until("three are taken", lambda: free(node) == ["1", "4"])
     ours = found(node)
 
     kubelet = f"--kubelet-config-uri=file://{node.machine.folder}/etc/kubelet.yaml"
@@ -179,7 +179,7 @@ def test_the_agents_topology_object_says_what_the_updaters_says_and_gives_way_to
     updater.stop()
     node.api.delete("NodeResourceTopology", node.name)
     node.pods.run(agents.gpu_pod("another", 1))
-    wait_until("the agent writes again", lambda: writers(node) == {"gpu-node-agent"}, timeout=70)
+    wait_until("the agent writes again", lambda: writers(node) == {"gpu-node-agent"})
 
 
 def attributes(made: Object) -> dict[str, str]:

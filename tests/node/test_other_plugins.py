@@ -21,7 +21,7 @@ from tests.node.agent import (
     gpu_pod,
     healthy_at_kubelet,
     held_at_kubelet,
-    known,
+    knows,
     offered,
     registered,
     sockets,
@@ -159,8 +159,8 @@ def test_a_second_plugin_of_the_resource_that_dies_takes_no_gpu_for_good(node: R
     time.sleep(1)
     assert healthy_at_kubelet(node) == {"one"}
 
-    registered(agent, times=2, timeout=45)
-    wait_until("the kubelet knows all GPUs", lambda: known(node))
+    registered(agent, times=2)
+    wait_until("the kubelet knows all GPUs", lambda: knows(node))
     offered(node, 8)
     node.pods.run(gpu_pod("all", 8))
 

@@ -159,8 +159,8 @@ def test_an_agent_whose_pod_is_deleted_leaves_no_socket_and_is_followed_by_anoth
 ) -> None:
     before = sockets(node.device_plugins)
     node.api.delete("Pod", agent.name, NAMESPACE)
-    node.pods.wait_gone(agent.name, NAMESPACE, timeout=60)
-    registered(wait_until("another agent is there", lambda: available(node), timeout=90))
+    node.pods.wait_gone(agent.name, NAMESPACE)
+    registered(wait_until("another agent is there", lambda: available(node)))
     offered(node, 8)
     assert len(sockets(node.device_plugins)) == 1
     assert not sockets(node.device_plugins) & before

@@ -215,7 +215,7 @@ def test_a_node_whose_owner_is_killed_leaves_nothing_that_runs_and_nothing_after
         name = Path(owner.stdout.readline().split()[-1]).name
         assert (traces.PARENT / name).is_dir()
         owner.kill()
-    wait_until("no process, mount or link is left", lambda: _only_files(name), timeout=10)
+    wait_until("no process, mount or link is left", lambda: _only_files(name))
     traces.sweep()
     assert traces.of(name) == []
 

@@ -14,7 +14,7 @@ from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER, attribute, cluster, devices, run, start_process
+from tests.node.test_claims import DRIVER, attribute, await_nothing_held, cluster, devices, run, start_process
 
 __all__ = ["cluster"]
 
@@ -49,10 +49,6 @@ def forget_holders(node: RealNode) -> None:
     node.machine.path(agents.LEDGER).unlink(missing_ok=True)
 
 
-def await_nothing_held(node: RealNode) -> None:
-    wait_until("nothing is held", lambda: not held_since_all(node), timeout=60)
-
-
 def stored(node: RealNode) -> tuple[Stored, ...]:
     slices = node.api.list("ResourceSlice", fieldSelector=f"spec.driver={DRIVER}")
     return tuple(
@@ -85,7 +81,7 @@ def by_limit(node: RealNode, program: Program, name: str) -> str:
     node.pods.run(agents.gpu_pod(name, 1))
     ((uuid,),) = agents.allocated(program)[before:]
     device = next(one for one, content in devices(node).items() if attribute(content, "uuid") == uuid)
-    wait_until("claims are kept from it", lambda: device in held_since_all(node), timeout=60, every=0.02)
+    wait_until("claims are kept from it", lambda: device in held_since_all(node), every=0.02)
     return device
 
 

@@ -121,7 +121,7 @@ def podman(machine: Machine, *arguments: str) -> str:
     ways = ["--root=/var/lib/containers", "--storage-driver=vfs", "--cgroup-manager=cgroupfs", "--runtime=runc"]
     options = ["--rm", "--network=none", f"--cgroup-parent=/{machine.name}", "--log-driver=none"]
     root = str(machine.folder / "root")
-    return machine.run(["podman", *ways, "run", *options, *arguments, "--rootfs", root, *GPUS], timeout=120)
+    return machine.run(["podman", *ways, "run", *options, *arguments, "--rootfs", root, *GPUS])
 
 
 def test_podman_gives_a_container_the_gpu_that_it_names(machine: Machine) -> None:

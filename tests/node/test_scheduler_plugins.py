@@ -33,7 +33,7 @@ def cluster() -> Iterator[RealNode]:
         crd = binaries.SCHEDULER_PLUGINS.source / "manifests" / "noderesourcetopology" / "crd.yaml"
         for manifest in yaml.safe_load_all(crd.read_text()):
             node.api.create(manifest)
-        wait_until("the kind is served", lambda: found(node) == {}, timeout=60)
+        wait_until("the kind is served", lambda: found(node) == {})
         aligned = node.machine.folder / "aligned.yaml"
         said = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "pod"}
         aligned.write_text(yaml.safe_dump({"kind": "KubeletConfiguration"} | said))
@@ -44,7 +44,7 @@ def cluster() -> Iterator[RealNode]:
 
 @pytest.fixture
 def node(cluster: RealNode) -> Iterator[RealNode]:
-    wait_until("all GPUs are free", lambda: free(cluster) == [4, 4], timeout=120)
+    wait_until("all GPUs are free", lambda: free(cluster) == [4, 4])
     yield cluster
     cluster.machine.programs.pop(SCHEDULER).stop()
     end_pods(cluster)
@@ -53,7 +53,7 @@ def node(cluster: RealNode) -> Iterator[RealNode]:
 def end_pods(node: RealNode) -> None:
     for one in node.api.list("Pod", "default"):
         node.api.delete("Pod", one["metadata"]["name"])
-    wait_until("all pods have ended", lambda: not node.api.list("Pod", "default"), timeout=120)
+    wait_until("all pods have ended", lambda: not node.api.list("Pod", "default"))
 
 
 def start_scheduler(node: RealNode) -> Program:
@@ -87,11 +87,11 @@ def pod(name: str, gpus: int) -> Object:
 
 
 def placed(node: RealNode, manifest: Object) -> Object:
-    return node.pods.run(manifest, timeout=120)
+    return node.pods.run(manifest)
 
 
 def turned_away(node: RealNode, name: str) -> str:
-    return node.pods.why_pending(name, timeout=60)
+    return node.pods.why_pending(name)
 
 
 def test_a_pod_waits_until_one_numa_node_has_all_that_it_asks_for(node: RealNode) -> None:
@@ -106,7 +106,7 @@ def test_a_pod_waits_until_one_numa_node_has_all_that_it_asks_for(node: RealNode
     node.api.create(pod("two", 2))
     assert "cannot align pod" in turned_away(node, "two")
     node.api.delete("Pod", "three")
-    node.pods.wait("two", timeout=120)
+    node.pods.wait("two")
 
 
 def test_kubernetes_own_scheduler_would_have_sent_it_here(node: RealNode) -> None:
@@ -120,13 +120,13 @@ def test_a_gpu_that_is_out_of_service_is_not_counted(node: RealNode) -> None:
     agents.simulate(node, "xid", "--gpu", "gpu-6", "--code", "79")
     agents.simulate(node, "xid", "--gpu", "gpu-1", "--code", "79")
     try:
-        wait_until("both NUMA nodes have three", lambda: free(node) == [3, 3], timeout=120)
+        wait_until("both NUMA nodes have three", lambda: free(node) == [3, 3])
         node.api.create(pod("four", 4))
         assert "cannot align pod" in turned_away(node, "four")
     finally:
         agents.simulate(node, "restore-gpu", "--gpu", "gpu-6")
         agents.simulate(node, "restore-gpu", "--gpu", "gpu-1")
-    node.pods.wait("four", timeout=120)
+    node.pods.wait("four")
 
 
 def test_an_ordinary_pod_with_guaranteed_cpus_and_memory_is_placed(node: RealNode) -> None:

@@ -90,7 +90,7 @@ def test_one_to_four_replicas_and_back_while_pods_run(node: RealNode) -> None:
     node.pods.wait_gone("rest")
     node.api.delete("Pod", "first")
     node.pods.wait_gone("first")
-    wait_until("all shares are free", lambda: healthy_at_kubelet(node) == all_shares(node), timeout=90)
+    wait_until("all shares are free", lambda: healthy_at_kubelet(node) == all_shares(node))
 
 
 def test_back_to_whole_gpus_while_three_shares_of_one_are_in_use(node: RealNode) -> None:
@@ -116,7 +116,7 @@ def test_back_to_whole_gpus_while_three_shares_of_one_are_in_use(node: RealNode)
     for number in range(3):
         node.api.delete("Pod", f"sharer-{number}")
         node.pods.wait_gone(f"sharer-{number}")
-    wait_until("the GPU is whole again", lambda: shared in healthy_at_kubelet(node), timeout=90)
+    wait_until("the GPU is whole again", lambda: shared in healthy_at_kubelet(node))
     offered(node, 8)
     assert registrations(agent) == 1
 

@@ -121,9 +121,9 @@ def test_daemons_and_their_clients_outlive_the_agent_and_end_with_the_sharing(no
         agent.kill()
     else:
         node.api.delete("Pod", agent.name, installed.NAMESPACE)
-        node.pods.wait_gone(agent.name, installed.NAMESPACE, timeout=60)
+        node.pods.wait_gone(agent.name, installed.NAMESPACE)
     assert all(runs(node, pid) for pid in pids)
-    agents.registered(wait_until("the agent is ready", lambda: installed.available(node), timeout=90))
+    agents.registered(wait_until("the agent is ready", lambda: installed.available(node)))
     agents.offered(node, 32)
 
     assert sorted(daemon_pids(node)) == pids
@@ -157,7 +157,7 @@ def part(name: str, memory: str, **capacity: str) -> Object:
 
 def wait_prepared(node: RealNode, name: str) -> Object:
     node.api.create(pod_with(name, name))
-    return node.pods.wait(name, timeout=60)
+    return node.pods.wait(name)
 
 
 def test_claims_for_twenty_gib_share_a_gpu_and_one_that_does_not_fit_stays_pending(cluster: RealNode) -> None:
@@ -202,7 +202,7 @@ def test_an_agent_that_is_killed_while_a_daemon_starts_leaves_a_claim_that_can_b
     agent.kill()
     cluster.machine.run(["kill", "-9", str(stuck)])
 
-    cluster.pods.wait("a", timeout=150)
+    cluster.pods.wait("a")
     (pid,) = daemon_pids(cluster, of="claim")
     assert pid != stuck
     cluster.api.delete("Pod", "a")

@@ -60,14 +60,14 @@ def test_a_gpu_that_a_claim_holds_is_withdrawn_from_limits(old_cluster: RealNode
 
 def test_a_gpu_in_trouble_leaves_its_slice_and_comes_back(old_cluster: RealNode, old_agent: Program) -> None:
     agents.simulate(old_cluster, "xid", "--gpu", "gpu-2", "--code", "79")
-    wait_until("the GPU has left its slice", lambda: "gpu-2" not in devices(old_cluster), timeout=60)
+    wait_until("the GPU has left its slice", lambda: "gpu-2" not in devices(old_cluster))
     agents.simulate(old_cluster, "restore-gpu", "--gpu", "gpu-2")
-    wait_until("the GPU is back", lambda: "gpu-2" in devices(old_cluster), timeout=60)
+    wait_until("the GPU is back", lambda: "gpu-2" in devices(old_cluster))
 
 
 def test_a_restarted_kubelet_gets_everything_again(old_cluster: RealNode, old_agent: Program) -> None:
     before = devices(old_cluster)
     old_cluster.restart_kubelet()
-    wait_until("the slices are there again", lambda: devices(old_cluster) == before, timeout=60)
+    wait_until("the slices are there again", lambda: devices(old_cluster) == before)
     agents.offered(old_cluster, 8)
     run(old_cluster, "after", 1)

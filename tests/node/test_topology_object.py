@@ -95,14 +95,14 @@ def gpus(node: RealNode) -> dict[str, tuple[str, str, str]]:
 def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_left_alone(cluster: RealNode) -> None:
     node = cluster
     node.api.create(DEFINITION)
-    wait_until("the kind is served", lambda: found(node) == {}, timeout=60)
+    wait_until("the kind is served", lambda: found(node) == {})
     reports = {"topology": True, "kubeletConfig": str(node.machine.folder / "etc" / "kubelet.yaml")}
     node.machine.run(["rm", "-rf", STATE])
     agent = start_process(node, nodeReports=reports, state_dir=STATE)
     agents.offered(node, 8)
 
     full = ("4", "4", "4")
-    wait_until("all GPUs are there", lambda: gpus(node) == {"node-0": full, "node-1": full}, timeout=70)
+    wait_until("all GPUs are there", lambda: gpus(node) == {"node-0": full, "node-1": full})
     made = found(node)
     attributes = {one["name"]: one["value"] for one in made["attributes"]}
     assert (attributes["topologyManagerPolicy"], attributes["topologyManagerScope"]) == ("none", "container")
@@ -117,7 +117,7 @@ def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_
     )
     assert taken
     agents.simulate(node, "xid", "--gpu", "gpu-6", "--code", "79")
-    wait_until("the sick one is there and cannot be had", lambda: ("4", "3", "3") in gpus(node).values(), timeout=70)
+    wait_until("the sick one is there and cannot be had", lambda: ("4", "3", "3") in gpus(node).values())
 
     agent.stop()
     path = f"/apis/{GROUP}/v1alpha2/noderesourcetopologies/{node.name}?fieldManager=nfd-topology-updater&force=true"
@@ -125,5 +125,5 @@ def test_the_topology_object_follows_pods_and_health_and_another_writers_one_is_
     body = theirs | {"metadata": {"name": node.name}}
     node.api.request("PATCH", path, body, content_type="application/apply-patch+yaml")
     start_process(node, nodeReports=reports, name="second", state_dir=STATE)
-    wait_until("it stands back", lambda: "nfd-topology-updater" in reported(node, "topology"), timeout=60)
+    wait_until("it stands back", lambda: "nfd-topology-updater" in reported(node, "topology"))
     assert found(node)["zones"] == made["zones"]

@@ -171,10 +171,10 @@ class RealNode:
         # A pod with a claim ends only when its driver has unprepared it: programs and DaemonSets are there until then.
         daemons = [made for made in self.api.created if made["kind"] == "DaemonSet"]
         self._delete([made for made in self.api.created if made not in daemons])
-        wait_until("all pods but daemons are gone", lambda: all(map(_of_daemon, self.api.list("Pod"))), timeout=45)
+        wait_until("all pods but daemons are gone", lambda: all(map(_of_daemon, self.api.list("Pod"))))
         self._delete(daemons)
         self.api.created.clear()
-        wait_until("all pods are gone", lambda: not self.api.list("Pod"), timeout=45)
+        wait_until("all pods are gone", lambda: not self.api.list("Pod"))
         for name in set(self.machine.programs) - COMPONENTS:
             self.machine.programs.pop(name).stop(signal.SIGKILL)
         for file in [*self.cdi_folder.iterdir(), *self.machine.devices]:

@@ -8,7 +8,7 @@ from typing import Any
 from tests.node.rig.api import Api, Object
 from tests.node.rig.image import BUSYBOX
 from tests.node.rig.machine import Machine
-from tests.node.rig.waiting import NotYet, RigError, wait_until
+from tests.node.rig.waiting import PATIENCE, NotYet, RigError, wait_until
 
 FINAL = ("Succeeded", "Failed")
 # The first process of a container ignores SIGTERM unless it says otherwise, and a pod would take seconds to end.
@@ -47,12 +47,14 @@ class Pods:
         self._api = api
         self._machine = machine
 
-    def run(self, manifest: Object, phase: str = "Running", *, timeout: float = 60) -> Object:
+    def run(self, manifest: Object, phase: str = "Running", *, timeout: float = PATIENCE) -> Object:
         """Make a pod and await a phase of it; returns the pod as it is then."""
         metadata = self._api.create(manifest)["metadata"]
         return self.wait(metadata["name"], phase, metadata["namespace"], timeout=timeout)
 
-    def wait(self, name: str, phase: str = "Running", namespace: str = "default", *, timeout: float = 60) -> Object:
+    def wait(
+        self, name: str, phase: str = "Running", namespace: str = "default", *, timeout: float = PATIENCE
+    ) -> Object:
         """Await a phase of a pod; a RigError as soon as it has ended in another one, or after ``timeout`` seconds."""
 
         def in_phase() -> Object:
@@ -66,7 +68,7 @@ class Pods:
 
         return wait_until(f"pod {namespace}/{name} is {phase}", in_phase, timeout=timeout)
 
-    def wait_gone(self, name: str, namespace: str = "default", *, timeout: float = 60) -> None:
+    def wait_gone(self, name: str, namespace: str = "default", *, timeout: float = PATIENCE) -> None:
         """Await that a deleted pod is gone: the kubelet has ended its containers and their devices are free."""
         wait_until(
             f"pod {namespace}/{name} is gone",
@@ -74,7 +76,7 @@ class Pods:
             timeout=timeout,
         )
 
-    def why_pending(self, name: str, namespace: str = "default", *, timeout: float = 15) -> str:
+    def why_pending(self, name: str, namespace: str = "default", *, timeout: float = PATIENCE) -> str:
         """What the scheduler says of a pod that it cannot place; awaited, since it says so after a moment."""
 
         def refusal() -> str:

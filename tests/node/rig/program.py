@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.node.rig.waiting import NotYet, RigError, TimedOut, wait_until
+from tests.node.rig.waiting import PATIENCE, NotYet, RigError, TimedOut, wait_until
 
 
 class Ended(RigError):
@@ -34,9 +34,9 @@ class Program:
     @property
     def pid(self) -> int:
         """The process id as seen from outside the machine; Ended when there is none."""
-        return wait_until(f"{self.name} has started", self._child, timeout=5, every=0.01)
+        return wait_until(f"{self.name} has started", self._child, every=0.01)
 
-    def brings_about(self, what: str, condition: Callable[[], object], timeout: float = 60) -> None:
+    def brings_about(self, what: str, condition: Callable[[], object], timeout: float = PATIENCE) -> None:
         """Await what it is to bring about; an error, also of its having ended, has the end of its log."""
 
         def met() -> object:

@@ -40,7 +40,7 @@ def sweep() -> None:
 def remove(name: str) -> None:
     """Remove the cgroups and the folder of a machine that is being closed or has lost its owner."""
     wait_until(f"the kernel has ended the processes and links of {name}", lambda: not (_processes(name) + _links(name)))
-    wait_until(f"the cgroups of {name} are gone", lambda: _remove_cgroups(name), timeout=10)
+    wait_until(f"the cgroups of {name} are gone", lambda: _remove_cgroups(name))
     shutil.rmtree(PARENT / name)
 
 

@@ -10,6 +10,9 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+PATIENCE = 180.0
+"""Seconds that anything may take on a busy machine; how long it takes on an idle one is what a test measures."""
+
 
 class RigError(Exception):
     """The rig could not do what a test asked of it; the message says what, and shows what the machine said."""
@@ -23,7 +26,7 @@ class NotYet(Exception):
     """Raised by a condition that does not hold yet; its message says what is still missing."""
 
 
-def wait_until(what: str, condition: Callable[[], T], *, timeout: float = 60, every: float = 0.1) -> T:
+def wait_until(what: str, condition: Callable[[], T], *, timeout: float = PATIENCE, every: float = 0.1) -> T:
     """Ask ``condition`` until it returns something true and return that; TimedOut after ``timeout`` seconds.
 
     A condition that can say why it does not hold raises NotYet, and the error repeats its last words. Any other

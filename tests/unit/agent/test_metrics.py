@@ -232,11 +232,13 @@ async def test_a_node_of_mig_devices_has_series_for_each_with_its_own_memory(pla
 
 async def test_while_the_driver_hangs_a_scrape_is_answered(place: Place, agent: Agent) -> None:
     await scrape(place)
-    place.simulated.node.faults.hang("nvmlDeviceGetTemperature", 3.0)
+    place.simulated.node.faults.hang("nvmlDeviceGetTemperature", 60.0)
     await asyncio.sleep(1.1)
     began = time.monotonic()
-    found = series(of_text(await scrape(place)))
-    assert time.monotonic() - began < 1.0
+    text = await scrape(place)
+    assert time.monotonic() - began < 20
+    place.simulated.node.faults.clear()
+    found = series(of_text(text))
     assert found["node_agent_gpus"] == [({}, 8)]
 
 

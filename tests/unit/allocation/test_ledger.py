@@ -131,7 +131,7 @@ async def test_whoever_watches_the_grants_hears_of_each_change(tmp_path: Path) -
         await asyncio.sleep(0)
         await ledger.reserve(grant("a", 0))
         await ledger.release(uid_of("a"))
-        await asyncio.wait_for(listener, 1)
+        await asyncio.wait_for(listener, 30)
         assert heard == [[], ["a"], []]
 
 
@@ -197,7 +197,7 @@ async def test_a_disk_that_hangs_does_not_keep_the_ledger_from_ending(
         await asyncio.sleep(0.01)
         asyncio.get_running_loop().call_later(0.1, checkpoint.gate.set)
     with pytest.raises(StateError, match="closed"):
-        await asyncio.wait_for(call, 2)
+        await asyncio.wait_for(call, 30)
 
 
 async def test_what_is_not_worth_a_write_is_held_at_once_and_written_with_the_next_change(

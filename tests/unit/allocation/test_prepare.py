@@ -345,9 +345,9 @@ async def test_an_unprepare_waits_for_the_prepare_under_way_and_undoes_it(tmp_pa
 
 async def test_a_step_that_hangs_is_given_up_and_undone(tmp_path: Path) -> None:
     step = FakeStep(tmp_path, gate=asyncio.Event())
-    async with node(tmp_path, step, limit=0.05) as n:
-        with pytest.raises(AllocationError, match=r"preparing claim default/a \(uid-of-a\) was not done within 0.05 s"):
-            await asyncio.wait_for(n.preparer.prepare(CLAIM, DEVICES), 2)
+    async with node(tmp_path, step, limit=1.0) as n:
+        with pytest.raises(AllocationError, match=r"preparing claim default/a \(uid-of-a\) was not done within 1 s"):
+            await asyncio.wait_for(n.preparer.prepare(CLAIM, DEVICES), 30)
         assert step.calls == ["do setting", "undo setting"]
         assert list(tmp_path.glob("setting-*")) == []
         assert dict(n.ledger.grants.value) == {}
@@ -370,7 +370,9 @@ async def test_what_hangs_at_the_end_of_the_agent_stays_in_the_ledger(
     step = FakeStep(tmp_path, gate=asyncio.Event())
     async with node(tmp_path, step) as n:
         call = asyncio.create_task(n.preparer.prepare(CLAIM, DEVICES))
-        await asyncio.sleep(0.02)
+        async with asyncio.timeout(30):
+            while not step.calls:
+                await asyncio.sleep(0.01)
     with pytest.raises(asyncio.CancelledError):
         await call
     async with node(tmp_path, step, told=False) as n:

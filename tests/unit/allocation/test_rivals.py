@@ -179,6 +179,12 @@ def rival(folder: Path, name: str, seed: int) -> Iterator["subprocess.Popen[str]
         yield process
 
 
+def await_turns(folder: Path, name: str) -> None:
+    """Wait until a rival has had a GPU and given it back; a slow disk lets nobody be quick."""
+    while not said((folder / f"{name}.told").read_text())[0]:
+        time.sleep(0.01)
+
+
 def said(text: str) -> tuple[list[tuple[int, float, float]], set[int]]:
     """When a rival had which GPU, and which ones it has kept."""
     lines = [line.split() for line in text.splitlines() if line.endswith(tuple("0123456789"))]
@@ -189,9 +195,11 @@ def said(text: str) -> tuple[list[tuple[int, float, float]], set[int]]:
 def test_processes_that_want_the_same_gpus_never_have_one_twice_and_lose_nothing(tmp_path: Path) -> None:
     with rival(tmp_path, "a", 1) as a, rival(tmp_path, "b", 2) as b, rival(tmp_path, "killed", 3) as killed:
         time.sleep(0.5)
+        await_turns(tmp_path, "killed")
         killed.kill()
         time.sleep(0.7)
-        for process in (a, b):
+        for name, process in (("a", a), ("b", b)):
+            await_turns(tmp_path, name)
             process.communicate()
     first, last, (victim, _) = (said((tmp_path / f"{name}.told").read_text()) for name in ("a", "b", "killed"))
 

@@ -259,7 +259,7 @@ async def test_two_agents_of_a_rolling_update_hand_over_without_a_gap(world: Wor
             assert Path(old.endpoint).exists()
             await cancel(old_agent)
             await asyncio.sleep(0.1)
-            new = kubelet.view(RESOURCE)
+            new = await kubelet.until(RESOURCE, allocatable=8)
             assert not Path(old.endpoint).exists()
             assert Path(new.endpoint).exists()
             assert (new.allocatable, new.registrations) == (8, 2)

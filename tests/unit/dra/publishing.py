@@ -19,6 +19,7 @@ from node_agent.kube.resources import RESOURCE_SLICES, Object
 from node_agent.model.inventory import Inventory
 from tests.fakes.api_server import ApiServer
 from tests.fakes.builders import h200_node, switched_node, taints_by_gpu, uuid
+from tests.fakes.patience import PATIENT
 from tests.unit.dra import scheduler
 
 NODE, DRIVER = "n0", "gpu.nvidia.com"
@@ -64,12 +65,12 @@ class Place:
 
     server: ApiServer
     pool: Latest[Pool | None]
+    patience: Patience = PATIENT
 
     @asynccontextmanager
     async def published(self) -> AsyncIterator[SlicePublisher]:
         """An agent at work; it may be entered again, as an agent is started again."""
-        patience = Patience(attempt=0.3, budget=0.5, pause=0.01)
-        async with KubeClient(self.server.access, patience=patience) as client:
+        async with KubeClient(self.server.access, patience=self.patience) as client:
             publisher = SlicePublisher(client=client, node=NODE, pool=self.pool, driver=DRIVER)
             async with running(publisher.run()):
                 yield publisher

@@ -328,7 +328,7 @@ async def test_an_open_health_stream_does_not_hold_up_the_end(place: Place) -> N
             sent = kubelet.health()
             await anext(sent)
             began = asyncio.get_running_loop().time()
-        assert asyncio.get_running_loop().time() - began < 2
+        assert asyncio.get_running_loop().time() - began < 4.5, "it waits five seconds for calls"
         assert [states async for states in sent] == []
 
 

@@ -1,6 +1,7 @@
 """The keeper of the inventory: what it publishes when GPUs and drivers come and go."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -300,10 +301,11 @@ async def test_many_rescans_at_once_are_few_looks(
         return await real()
 
     monkeypatch.setattr(provider.discovery, "scan", counted)
+    began = time.monotonic()
     for _ in range(50):
         keeper.rescan()
         await asyncio.sleep(0.005)
-    assert 1 <= looks <= 4
+    assert 1 <= looks <= 2 + (time.monotonic() - began) / 0.1
 
 
 async def test_a_stop_that_comes_together_with_a_rescan_is_not_lost(provider: NvmlProvider, root: Path) -> None:
@@ -315,7 +317,7 @@ async def test_a_stop_that_comes_together_with_a_rescan_is_not_lost(provider: Nv
     # The one who waits has its answer now, and is woken at the next turn of the loop: together with the stop.
     await asyncio.sleep(0)
     task.cancel()
-    done, _ = await asyncio.wait([task], timeout=2)
+    done, _ = await asyncio.wait([task], timeout=30)
     task.cancel()
     await asyncio.wait([task])
     assert done
@@ -346,12 +348,13 @@ async def test_a_hanging_call_shows_while_everything_else_goes_on(
 async def test_a_call_that_only_takes_its_time_does_not_count_as_hanging(
     keeper: InventoryKeeper, provider: NvmlProvider, node: SimulatedNode
 ) -> None:
-    node.faults.hang("nvmlDeviceGetBrand", seconds=0.2, times=1)
+    node.faults.hang("nvmlDeviceGetBrand", seconds=120, times=1)
     keeper.rescan()
     async with asyncio.timeout(30):
         while provider.discovery.busy is None:
             await asyncio.sleep(0.01)
     assert keeper.stalled is None
+    node.faults.clear()
 
 
 def scan_of(*uuids: str, missing: tuple[MissingGpu, ...] = ()) -> Scan:

@@ -18,6 +18,7 @@ from node_agent.kit.lane import Lane
 from node_agent.kit.latest import Latest
 from node_agent.kit.sealed import seal
 from node_agent.kit.tasks import running
+from node_agent.kit.unix import identity
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import Cause, Instance, Reason, Severity
 
@@ -124,18 +125,20 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
         yield Desk(tmp_path, lane)
 
 
-async def test_what_changes_is_written_at_once_and_what_follows_together(desk: Desk) -> None:
+async def test_what_changes_is_written_at_once_and_what_follows_together(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "REST_SECONDS", 2.0)
     async with running(desk.recorder.run()):
         await asyncio.sleep(0.05)
         assert not desk.file.path.exists()
         desk.record.set(CHARTS)
-        await asyncio.sleep(0.1)
-        assert desk.file.load() == CHARTS
-        first = desk.file.path.stat()
+        await desk.until(CHARTS)
+        first = identity(desk.file.path)
         for count in range(100):
             desk.record.set({A: Chart(counts={31: count + 1})})
             await asyncio.sleep(0)
-        assert desk.file.path.stat() == first
+        assert identity(desk.file.path) == first
         await desk.until({A: Chart(counts={31: 100})})
 
 

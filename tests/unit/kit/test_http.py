@@ -19,6 +19,8 @@ from node_agent.kit.http_client import get, lines, post
 from node_agent.kit.latest import Latest
 
 HASTY = Limits(request_seconds=0.05, answer_seconds=0.05)
+SLOW = Limits(answer_seconds=0.05)
+"""For a client that is slow to ask as well, since the machine is busy."""
 
 
 async def health(_: Request) -> Response:
@@ -222,7 +224,7 @@ async def test_a_route_that_fails_answers_500_logs_why_and_tells_no_stranger(
 
 
 async def test_a_route_that_hangs_is_given_up(tmp_path: Path) -> None:
-    async with serving(ROUTES, tmp_path / "s", HASTY):
+    async with serving(ROUTES, tmp_path / "s", SLOW):
         assert (await ask(tmp_path / "s", "/endless"))[0] == 500
 
 
@@ -317,7 +319,7 @@ async def test_who_sends_nothing_or_never_ends_a_request_is_cut_off(tmp_path: Pa
 async def test_who_does_not_take_the_answer_is_cut_off(tmp_path: Path) -> None:
     async with (
         asyncio.timeout(30),
-        serving(ROUTES, tmp_path / "s", HASTY),
+        serving(ROUTES, tmp_path / "s", SLOW),
         connected(tmp_path / "s") as (reader, writer),
     ):
         writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -138,7 +138,7 @@ async def test_whole_work_goes_on_when_the_one_who_waits_for_it_is_gone() -> Non
         await gone
     go.set()
     assert await stays == "result"
-    await asyncio.wait_for(done.wait(), 1)
+    await asyncio.wait_for(done.wait(), 30)
 
 
 async def test_whole_work_raises_its_failure_to_the_one_who_waits() -> None:
@@ -181,7 +181,7 @@ async def test_the_end_waits_for_work_that_is_under_way_and_cancels_what_takes_l
 
 
 async def test_the_end_of_nothing_is_at_once() -> None:
-    await asyncio.wait_for(Whole(KeyError).end(grace=60), 0.5)
+    await asyncio.wait_for(Whole(KeyError).end(grace=60), 30)
 
 
 async def test_what_the_system_denies_a_loop_is_said_once_and_not_for_each_of_its_tries(

@@ -96,6 +96,9 @@ async def test_a_write_that_is_refused_is_tried_again(
     monkeypatch.setattr(label_module, "FIRST_PAUSE", 0.05)
     server.forbid("patch", "nodes")
     async with telling(server, Latest(STATE)):
+        async with asyncio.timeout(30):
+            while not caplog.records:
+                await asyncio.sleep(0.01)
         await asyncio.sleep(0.2)
         server.permit()
         await until(server, "pending")

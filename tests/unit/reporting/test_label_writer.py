@@ -31,6 +31,7 @@ from node_agent.reporting.label_writer import STAMP, LabelWriter, planned
 from node_agent.reporting.node_reporter import NodeReporter, Reports
 from tests.fakes.api_server import ApiServer
 from tests.fakes.health import NODE, Ward
+from tests.fakes.patience import HASTY, PATIENT
 
 QUIET = 0.2
 COUNT, PRODUCT, CLIQUE = "nvidia.com/gpu.count", "nvidia.com/gpu.product", "nvidia.com/gpu.clique"
@@ -107,12 +108,13 @@ class Place:
     ward: Ward = field(default_factory=Ward)
     wanted: Latest[Mapping[str, str] | None] = field(default_factory=lambda: Latest[Mapping[str, str] | None](EIGHT))
     reports: Reports = field(default_factory=lambda: Latest({}))
+    patience: Patience = PATIENT
 
     @asynccontextmanager
     async def kept(
         self, make: Callable[[KubeClient], LabelPlace], *, take_over: bool = False, look_seconds: float = 60.0
     ) -> AsyncIterator[None]:
-        async with KubeClient(self.server.access, patience=Patience(attempt=0.3, budget=0.3, pause=0.01)) as client:
+        async with KubeClient(self.server.access, patience=self.patience) as client:
             writer = LabelWriter(
                 make(client), lambda: self.wanted.value, take_over=take_over, look_seconds=look_seconds
             )
@@ -220,6 +222,7 @@ async def test_told_to_take_over_the_agent_writes_what_gfd_has_written(place: Pl
 
 
 async def test_what_could_not_be_written_is_written_when_the_server_is_back(place: Place) -> None:
+    place.patience = HASTY
     await place.server.stop()
     async with place.kept(node_labels):
         await place.until(lambda: "/api/v1/nodes/n0" in place.standing())

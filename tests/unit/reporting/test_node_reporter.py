@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from node_agent.reporting.parts import PartState, PartStatus
 from node_agent.reporting.readiness import Phase, Readiness
 from tests.fakes.api_server import ApiServer
 from tests.fakes.health import NODE, Ward, remap, xid
+from tests.fakes.patience import HASTY, PATIENT
 from tests.fakes.wall_clock import WallClock
 
 # Longer than anything that the reporter waits for in these tests.
@@ -41,12 +43,12 @@ class Place:
 
     server: ApiServer
     ward: Ward
+    patience: Patience = PATIENT
 
     @asynccontextmanager
     async def told(self, *kinds: str, **times: float) -> AsyncIterator[None]:
         """An agent that tells; it may be entered again, as an agent is started again."""
-        patience = Patience(attempt=0.3, budget=0.3, pause=0.01)
-        async with KubeClient(self.server.access, patience=patience) as client:
+        async with KubeClient(self.server.access, patience=self.patience) as client:
             writers: list[Writer] = []
             if "condition" in kinds:
                 writers.append(_condition_writer(client, times))
@@ -141,7 +143,7 @@ async def test_a_condition_that_was_removed_is_restated(place: Place) -> None:
 
 
 async def test_a_message_that_alone_changes_is_written_seldom(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_reporter, "REWORD_SECONDS", 0.4)
+    monkeypatch.setattr(node_reporter, "REWORD_SECONDS", 3.0)
     async with place.told("condition"):
         place.ward.ail(0, xid(1))
         await place.until_status("False")
@@ -257,13 +259,17 @@ async def test_what_happens_again_raises_the_count_of_its_event(place: Place, mo
     monkeypatch.setattr("node_agent.reporting.node_events.AGAIN_SECONDS", 0.01)
     async with place.told("events"):
         await asyncio.sleep(0.05)
-        for _ in range(3):
+        for told in range(3):
             place.ward.ail(0, xid())
-            await asyncio.sleep(0.05)
+            await place.until(partial(has_told, place, 2 * told + 1))
             place.ward.ail(0)
-            await asyncio.sleep(0.05)
-        await place.until(lambda: counts(place.events) == [3, 3])
+            await place.until(partial(has_told, place, 2 * told + 2))
+        assert counts(place.events) == [3, 3]
     assert place.writes("events").count("create") == 2
+
+
+def has_told(place: Place, times: int) -> bool:
+    return sum(counts(place.events)) == times
 
 
 def counts(events: Sequence[Any]) -> list[int]:
@@ -326,6 +332,7 @@ async def test_all_that_is_asked_is_granted_by_the_shipped_role(place: Place, mo
 
 
 async def test_what_could_not_be_told_is_told_when_the_server_is_back(place: Place) -> None:
+    place.patience = HASTY
     async with place.told("condition", "events"):
         await place.until_status("True")
         await place.server.stop()
@@ -338,6 +345,7 @@ async def test_what_could_not_be_told_is_told_when_the_server_is_back(place: Pla
 
 
 async def test_a_fault_that_came_and_went_while_the_server_was_away_is_no_event(place: Place) -> None:
+    place.patience = HASTY
     async with place.told("condition", "events"):
         await place.until_status("True")
         await place.server.stop()
@@ -371,11 +379,10 @@ async def test_a_right_that_is_missing_is_said_once_and_costs_only_what_needs_it
         await asyncio.sleep(0.05)
         place.ward.ail(0, xid())
         await place.until(lambda: place.events)
-        await asyncio.sleep(QUIET)
+        await place.until(lambda: place.writes("nodes").count("patch") > 2)
         said = [one for one in caplog.records if one.getMessage() == "a report on the node cannot be written"]
         assert len(said) == 1
         assert 'cannot patch resource "nodes/status"' in str(said[0].__dict__["facts"]["reason"])
-        assert place.writes("nodes").count("patch") > 2
         place.server.answers.forbidden.clear()
         await place.until_status("False")
 

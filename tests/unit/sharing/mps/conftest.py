@@ -30,7 +30,7 @@ from tests.fakes.mps_client import MpsClient
 
 GIB = 1 << 30
 
-QUICK = Times(ask=0.2, answer=1.0, pid=5.0, quit=0.5, steady=60.0, longest_pause=0.3)
+QUICK = Times(ask=0.2, answer=5.0, pid=5.0, quit=0.5, steady=60.0, longest_pause=0.3)
 
 
 NO_PROGRAM = "the driver has no nvidia-cuda-mps-control: install it, or set the driver root"

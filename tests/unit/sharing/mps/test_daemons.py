@@ -204,6 +204,7 @@ async def test_a_daemon_that_dies_again_and_again_is_started_with_growing_pauses
 
 
 async def test_one_that_does_not_answer_any_more_is_down_but_its_clients_are_left_alone(node: MpsNode) -> None:
+    node.times = replace(node.times, answer=1.0)
     async with node.agent() as daemons:
         edits = await daemons.join("a", node.wanted(0))
         with node.client(edits) as client:
