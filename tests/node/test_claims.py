@@ -26,6 +26,7 @@ DRIVER = "gpu.nvidia.com"
 NUMA = "resource.kubernetes.io/numaNode"
 # A kubelet may still have the volumes in mind of a pod whose name was taken before; so no name is taken twice.
 IDENTITIES = itertools.count()
+RUN_DIR = "/run/gpu-node-agent"
 
 
 def prepare_cluster(node: RealNode, *modes: str) -> RealNode:
@@ -65,7 +66,7 @@ def start_process(
     node: RealNode,
     *,
     name: str = "agent",
-    run_dir: str = "/run/gpu-node-agent",
+    run_dir: str = RUN_DIR,
     state_dir: str = "/var/lib/gpu-node-agent",
     **more: Any,
 ) -> Program:
@@ -75,14 +76,23 @@ def start_process(
     the test. It has the rights for all modes.
     """
     prepare_cluster(node, *installed.MODES)
-    manifest = busybox_pod(f"identity-{next(IDENTITIES)}", serviceAccountName="gpu-node-agent")
+    manifest = busybox_pod(f"identity-{name}-{next(IDENTITIES)}", serviceAccountName="gpu-node-agent")
     manifest["metadata"]["namespace"] = NAMESPACE
     identity = node.pods.run(manifest)
     kubeconfig = node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity)
     paths = {"runDir": run_dir, "stateDir": state_dir}
     agent = agents.launch_process(node, settings(kubeconfig=str(kubeconfig), paths=paths, **more), name=name)
-    serves_claims(node, agent)
+    # Of two agents one publishes.
+    serves_claims(node, agent, publishes=run_dir == RUN_DIR)
     return agent
+
+
+def identity_of(node: RealNode, name: str) -> Object:
+    """The pod as which the agent of this name, started as a process, speaks to the API server."""
+    (found,) = [
+        one for one in node.api.list("Pod", NAMESPACE) if one["metadata"]["name"].startswith(f"identity-{name}-")
+    ]
+    return found
 
 
 def settings(*, groups: bool = False, device_plugin: bool = True, shareable: str = "", **more: Any) -> Object:
@@ -96,14 +106,15 @@ def settings(*, groups: bool = False, device_plugin: bool = True, shareable: str
     }
 
 
-def serves_claims(node: RealNode, agent: agents.Agent) -> None:
+def serves_claims(node: RealNode, agent: agents.Agent, *, publishes: bool = True) -> None:
     """Await that the kubelet knows the driver since the agent's latest start, and that the slices are this agent's."""
+    wanted = [f"registered driver={DRIVER}", *(["slices published"] if publishes else [])]
 
     def does() -> bool:
         agent.require_running()
-        return all(done in agent.text() for done in (f"registered driver={DRIVER}", "slices published"))
+        return all(done in agent.text() for done in wanted)
 
-    wait_until("the driver is registered and the slices are there", does)
+    wait_until(" and ".join(wanted), does)
 
 
 @pytest.fixture

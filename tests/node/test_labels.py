@@ -12,7 +12,7 @@ from tests.node.installed import NAMESPACE
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import RigError, wait_until
-from tests.node.test_claims import cluster, start, start_process
+from tests.node.test_claims import cluster, identity_of, start, start_process
 
 __all__ = ["cluster"]
 
@@ -187,11 +187,7 @@ def test_where_the_cluster_has_nfds_objects_one_of_the_agents_own_has_the_labels
     start_process(node, labels={"writer": "node-feature"}, name="second")
     wait_until("the count is ours", lambda: _feature(node)["spec"]["labels"].get(COUNT) == "8")
 
-    own = Api(
-        node.service_account_kubeconfig(
-            "gpu-node-agent", NAMESPACE, pod=node.api.get("Pod", "identity-second", NAMESPACE)
-        )
-    )
+    own = Api(node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity_of(node, "second")))
     head = {"apiVersion": "nfd.k8s-sigs.io/v1alpha1", "kind": "NodeFeature"}
     mine, foreign = f"gpu-node-agent-{node.name}", gfd["spec"] | {"labels": {OTHERS: "7"}}
     for name, of, spec, said in (
