@@ -109,7 +109,8 @@ def with_absent(
 def forget(offer: Offer, held: Collection[str]) -> Offer:
     """The offer without the gone devices that no pod holds any more."""
     kept = tuple(device for device in offer.devices if not device.gone or device.id in held)
-    return replace(offer, devices=kept)
+    parents = {DeviceId(device.id): device.gpu for device in kept}
+    return replace(offer, devices=kept, pool=replace(offer.pool, parents=parents))
 
 
 def check_request(resource: str, devices: Sequence[OfferedDevice], policy: Policy) -> None:

@@ -63,6 +63,7 @@ class DevicePlugin:
         self._held = held
         self._grants = grants
         self._daemons = daemons
+        self._again = again
         self._forget_seconds = forget_seconds
         self._forms: Forms = {}
         self._pool_of: tuple[object, ...] = ()
@@ -71,12 +72,18 @@ class DevicePlugin:
         self.server = DevicePluginServer(resource, route, lambda: Servicer(self.offer, give, take, again))
 
     async def run(self) -> None:
-        """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays."""
+        """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays.
+
+        At first nothing is in service, and what is not, is not registered: of an agent before the kubelet may have all
+        of it. But where a list is wanted (``again``) it gets that: somebody waits for what the kubelet makes of it.
+        """
+        asked = self._again.value
         async with asyncio.TaskGroup() as group:
             group.create_task(self._keep_offer(), name="offer")
             group.create_task(self._forget_the_gone(), name="forget")
-            async for offer in self.offer.watch():
-                if any(device.healthy for device in offer.devices):
+            async for _ in changes(self.offer, self._again):
+                devices = self.offer.value.devices
+                if any(device.healthy for device in devices) or (devices and self._again.value != asked):
                     break
             group.create_task(self.server.run(), name="registration")
 

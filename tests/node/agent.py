@@ -38,7 +38,7 @@ PROGRAM = str(Path(sys.executable).with_name("node-agent"))
 ASK = """
 import sys, urllib.error, urllib.request
 try:
-    answer = urllib.request.urlopen(sys.argv[1], timeout=10)
+    answer = urllib.request.urlopen(sys.argv[1], timeout=30)
 except urllib.error.HTTPError as error:
     answer = error
 print(answer.status, answer.read().decode(), sep="\\n", end="")
@@ -144,7 +144,7 @@ def healthy_at_kubelet(node: RealNode, resource: str = GPU) -> frozenset[str]:
     )
 
 
-def held_at_kubelet(node: RealNode, resource: str = GPU, *, timeout: float = 5) -> dict[str, list[str]]:
+def held_at_kubelet(node: RealNode, resource: str = GPU, *, timeout: float = 30) -> dict[str, list[str]]:
     """The ids of a resource that the kubelet has given out, by the pods that hold them."""
     method, request = "/v1.PodResourcesLister/List", wire.ListPodResourcesRequest()
     answer = call(node.pod_resources_socket, method, request, wire.ListPodResourcesResponse, timeout=timeout)

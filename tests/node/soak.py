@@ -137,7 +137,8 @@ class Soak:
         """Load the node, then let it come to rest, and see whether anything is left."""
         began, churn = time.monotonic(), self.seconds * self.churn
         due = {action: every * self._random.random() for action, every in self._actions(churning=True).items()}
-        while (now := time.monotonic() - began) < self.seconds:
+        # A short run on a busy machine goes on until there is something to judge.
+        while (now := time.monotonic() - began) < self.seconds or not (self.samples and self.counts["devices seen"]):
             actions = self._actions(churning=now < churn)
             for action in [one for one in actions if due[one] <= now]:
                 action()

@@ -76,15 +76,19 @@ def start_process(
     the test. It has the rights for all modes.
     """
     prepare_cluster(node, *installed.MODES)
-    manifest = busybox_pod(f"identity-{name}-{next(IDENTITIES)}", serviceAccountName="gpu-node-agent")
-    manifest["metadata"]["namespace"] = NAMESPACE
-    identity = node.pods.run(manifest)
-    kubeconfig = node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity)
+    kubeconfig = node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=make_identity(node, name))
     paths = {"runDir": run_dir, "stateDir": state_dir}
     agent = agents.launch_process(node, settings(kubeconfig=str(kubeconfig), paths=paths, **more), name=name)
     # Of two agents one publishes.
     serves_claims(node, agent, publishes=run_dir == RUN_DIR)
     return agent
+
+
+def make_identity(node: RealNode, name: str = "agent") -> Object:
+    """A pod to whose service account an agent's token can be bound that is none itself."""
+    manifest = busybox_pod(f"identity-{name}-{next(IDENTITIES)}", serviceAccountName="gpu-node-agent")
+    manifest["metadata"]["namespace"] = NAMESPACE
+    return node.pods.run(manifest)
 
 
 def identity_of(node: RealNode, name: str) -> Object:
@@ -124,9 +128,14 @@ def agent(cluster: RealNode) -> AgentPod:
     return agent
 
 
+def await_held(node: RealNode, count: int) -> None:
+    """Await that so many devices are tainted: that claims are kept from what pods have by limits, and nothing else."""
+    wait_until(f"{count} are held", lambda: sum(bool(one.get("taints")) for one in devices(node).values()) == count)
+
+
 def await_nothing_held(node: RealNode) -> None:
-    """Await that no device is tainted: what pods of an earlier agent had by limits is given back in half a minute."""
-    wait_until("nothing is held", lambda: not any(one.get("taints") for one in devices(node).values()))
+    """What pods of an earlier agent had by limits is given back in half a minute."""
+    await_held(node, 0)
 
 
 def slices(node: RealNode) -> list[Object]:
@@ -198,6 +207,7 @@ def test_a_gpu_that_a_claim_holds_no_pod_gets_by_its_limit_and_the_other_way_rou
     _, names = run(cluster, "three", 3)
     agents.offered(cluster, 5)
     cluster.pods.run(agents.gpu_pod("limits", 5))
+    await_held(cluster, 5)
     cluster.api.create(claim("one"))
     cluster.api.create(pod_with("one", "one"))
     assert "cannot allocate all claims" in cluster.pods.why_pending("one")

@@ -14,6 +14,7 @@ from tests.node.test_claims import (
     DRIVER,
     agent,
     attribute,
+    await_held,
     await_nothing_held,
     claim,
     cluster,
@@ -39,7 +40,7 @@ def test_where_the_kubelet_has_no_gpu_limits_come_as_claims_and_no_gpu_is_given_
     agents.offered(cluster, 8)
     await_nothing_held(cluster)
     by_plugin = cluster.pods.run(agents.gpu_pod("by-plugin", 5))
-    wait_until("claims are kept from five", lambda: sum("taints" in one for one in devices(cluster).values()) == 5)
+    await_held(cluster, 5)
     agent.stop(signal.SIGKILL)
     agents.offered(cluster, 0)
 

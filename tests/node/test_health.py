@@ -108,7 +108,7 @@ def test_a_gpu_that_breaks_under_a_pod_with_limits_is_kept_from_others_and_comes
     agents.offered(cluster, 1)
     cluster.api.create(agents.gpu_pod("one-more", 1))
     assert agents.GPU in cluster.pods.why_pending("one-more")
-    assert {entry.get("health") for entry in health_of(cluster, "other")} == {"Healthy"}
+    await_health(cluster, "other", "Healthy")
     assert (cluster.pods.container_id(first), cluster.pods.container_id(other)) == before
 
     cluster.api.delete("Pod", "first")
@@ -135,7 +135,7 @@ def test_a_gpu_that_breaks_under_a_claim_is_kept_from_others_and_the_pod_is_told
     cluster.api.create(claim("one-more"))
     cluster.api.create(pod_with("one-more", "one-more"))
     assert "cannot allocate all claims" in cluster.pods.why_pending("one-more")
-    assert {entry.get("health") for entry in health_of(cluster, "beside")} == {"Healthy"}
+    await_health(cluster, "beside", "Healthy")
     assert (cluster.pods.container_id(pod), cluster.pods.container_id(other)) == before
 
     mend_gpu(cluster, sick)
@@ -164,7 +164,7 @@ def test_where_the_policy_says_so_pods_are_evicted_as_they_tolerate_it(cluster: 
         break_gpu(cluster, name)
 
     cluster.pods.wait_gone("at-once")
-    assert "NoExecute" in effects(cluster, later)
+    wait_until("the other is tainted", lambda: "NoExecute" in effects(cluster, later))
     left_alone_for = seconds_until_deleted(cluster, "later", began)
     assert 6 < left_alone_for < 60
     cluster.pods.wait_gone("later")
@@ -194,6 +194,7 @@ def test_a_cause_outlives_the_agent_until_an_operator_clears_it(cluster: RealNod
     agent.kill()
 
     agents.registered(agent)
+    agents.offered(cluster, 7)
     time.sleep(8)
     assert cluster.allocatable(agents.GPU) == 7
     told = json.loads(agent.run("health", "-o", "json"))

@@ -32,6 +32,7 @@ from tests.contract.kube_objects import CONFIG_MAPS, config_map, resource_slice
 from tests.contract.test_kube_client import KubeClientContract
 from tests.node.rig.node import RealNode
 from tests.node.rig.pods import busybox_pod
+from tests.node.rig.waiting import PATIENCE
 
 pytestmark = pytest.mark.node
 
@@ -120,12 +121,19 @@ async def test_the_official_client_sees_what_ours_sees(client: KubeClient, offic
     await asyncio.to_thread(node.pods.run, busybox_pod("seen"))
     made = await client.create(RESOURCE_SLICES, resource_slice("", "gpu-0", "gpu-1"))
     for resource in (PODS, RESOURCE_SLICES, CONFIG_MAPS):
-        ours = (await client.list(resource)).items
-        assert ours
-        assert by_uid(ours) == by_uid(await asyncio.to_thread(official.list, resource))
+        # The controllers go on with their work between two lists.
+        async with asyncio.timeout(PATIENCE):
+            while not await same_lists(client, official, resource):
+                await asyncio.sleep(0.1)
     red = await asyncio.to_thread(official.list, RESOURCE_SLICES, field_selector="metadata.name=none")
     assert (await client.list(RESOURCE_SLICES, fields="metadata.name=none")).items == tuple(red) == ()
     await client.delete(RESOURCE_SLICES, made["metadata"]["name"])
+
+
+async def same_lists(client: KubeClient, official: Official, resource: Resource) -> bool:
+    ours = by_uid((await client.list(resource)).items)
+    assert ours
+    return ours == by_uid(await asyncio.to_thread(official.list, resource))
 
 
 async def test_ours_sees_what_the_official_client_does(client: KubeClient, official: Official) -> None:
@@ -141,7 +149,7 @@ async def test_ours_sees_what_the_official_client_does(client: KubeClient, offic
         return wanted
 
     wanted = await asyncio.to_thread(change)
-    async with asyncio.timeout(10), client.watch(CONFIG_MAPS, version, namespace="default") as events:
+    async with asyncio.timeout(PATIENCE), client.watch(CONFIG_MAPS, version, namespace="default") as events:
         seen = [await anext(events) for _ in range(3)]
     assert [event.type for event in seen] == ["ADDED", "MODIFIED", "DELETED"]
     assert {event.object["metadata"]["name"] for event in seen} == {wanted["metadata"]["name"]}
@@ -166,7 +174,7 @@ async def test_a_pods_token_is_let_in_and_its_successor_too(node: RealNode, tmp_
 async def test_a_mirror_survives_the_api_servers_restart(real_node: RealNode, client: KubeClient) -> None:
     kept, gone = [await client.create(RESOURCE_SLICES, resource_slice()) for _ in range(2)]
     mirror = Mirror(client, RESOURCE_SLICES, fields="spec.driver=gpu.test")
-    async with asyncio.timeout(60), running(mirror.run()):
+    async with asyncio.timeout(PATIENCE), running(mirror.run()):
         await until(mirror, {kept["metadata"]["name"], gone["metadata"]["name"]})
         await asyncio.to_thread(real_node.stop_api_server)
         real_node.launch_api_server()

@@ -80,8 +80,8 @@ def labels(node: RealNode) -> dict[str, str]:
     return {key: value for key, value in found.items() if "nvidia.com/" in key and key != STAMP}
 
 
-def await_labels(node: RealNode, wanted: dict[str, str], timeout: float = 20) -> None:
-    wait_until(f"the node's labels are {wanted}", lambda: labels(node) == wanted, timeout=timeout)
+def await_labels(node: RealNode, wanted: dict[str, str]) -> None:
+    wait_until(f"the node's labels are {wanted}", lambda: labels(node) == wanted)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from tests.node.agent import ask, gpu_pod, offered, registered
 from tests.node.installed import METRICS, NAME, NAMESPACE
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import cluster, run, start
+from tests.node.test_claims import await_held, cluster, run, start
 from tests.node.test_modes import serve
 
 __all__ = ["cluster"]
@@ -35,6 +35,7 @@ def test_a_running_pods_series_have_its_name_and_go_when_it_ends(cluster: RealNo
     registered(agent)
     offered(cluster, 8)
     cluster.pods.run(gpu_pod("by-limit", 2))
+    await_held(cluster, 2)
     _, (claimed,) = run(cluster, "by-claim")
 
     (endpoint,) = cluster.api.get("PodMonitor", NAME, NAMESPACE)["spec"]["podMetricsEndpoints"]

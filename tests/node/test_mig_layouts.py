@@ -63,7 +63,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     # Seven GPUs are cut, and the one that a pod holds is waited for.
     relabel(cluster, "all-balanced")
     publishes(cluster, **{"gpu": 1, "1g.18gb": 14, "2g.35gb": 7, "3g.71gb": 7})
-    assert state(cluster) == "pending"
+    says(cluster, "pending")
     wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "pod default/whole"))
     cluster.api.create(claim("large", selectors=of_profile("3g.71gb"), deviceClassName=MIG))
     cluster.api.create(pod_with("large", "large"))
@@ -78,7 +78,7 @@ def test_the_label_is_followed_under_load(cluster: RealNode) -> None:
     wait_until("an Event says for whom", lambda: tells(cluster, "GPULayoutWaits", "3g.71gb"))
     publishes(cluster, **{"2g.35gb": 22, "3g.71gb": 1, "1g.18gb": 2})
     wait_until("what is to go is given to nobody", lambda: all(map(tainted, small(cluster))))
-    assert state(cluster) == "pending"
+    says(cluster, "pending")
     began = time.monotonic()
     ended(cluster, "large")
     says(cluster, "success")

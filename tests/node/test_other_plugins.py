@@ -6,7 +6,7 @@ from concurrent import futures
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import pytest
@@ -29,7 +29,7 @@ from tests.node.agent import (
 )
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.waiting import wait_until
+from tests.node.rig.waiting import PATIENCE, wait_until
 from tests.node.test_page import pods
 
 pytestmark = pytest.mark.node
@@ -62,7 +62,7 @@ def test_the_kubelet_gives_a_device_to_two_pods_if_it_is_asked_at_the_wrong_mome
     way to a pod, between the call of Allocate and the answer, is in none.
     """
     resource, name = "trap.test/twice", "twice.sock"
-    with bare_plugin(node.device_plugins / name, [f"{number:03}" for number in range(200)]) as answering:
+    with bare_plugin(node.device_plugins / name, [f"{number:03}" for number in range(200)]) as calls:
         register(node, resource, name)
         offered(node, 200, resource)
         ending = gpu_pod("ending", 1, resource=resource)
@@ -70,11 +70,13 @@ def test_the_kubelet_gives_a_device_to_two_pods_if_it_is_asked_at_the_wrong_mome
         ending["spec"]["containers"][0]["command"] = ["sh", "-c", "trap '' TERM; while true; do sleep 1; done"]
         node.pods.run(ending)
         node.api.delete("Pod", "ending", grace=3)
-        answering.clear()
+        calls.come.clear()
+        calls.may_go.clear()
         node.api.create(gpu_pod("first", 1, resource=resource))
-        time.sleep(5)
+        assert calls.come.wait(PATIENCE)
+        node.pods.wait_gone("ending")
         held_at_kubelet(node, resource)
-        answering.set()
+        calls.may_go.set()
         (device,) = visible(node, node.pods.wait("first"))
         assert device in visible(node, node.pods.run(gpu_pod("second", 199, resource=resource)))
 
@@ -104,14 +106,18 @@ def register(node: RealNode, resource: str, endpoint: str) -> None:
     call(node.device_plugins / "kubelet.sock", "/v1beta1.Registration/Register", request, wire.Empty, timeout=10)
 
 
-@contextmanager
-def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[Event]:
-    """A plugin that does what the protocol wants and no more; containers are told their devices by NVIDIA's word.
+class Calls(NamedTuple):
+    """Calls of Allocate: whether one has ``come``, and whether they ``may_go`` on to their answers."""
 
-    While the event that it yields is not set, it answers no call of Allocate.
-    """
-    ended, answering = Event(), Event()
-    answering.set()
+    come: Event
+    may_go: Event
+
+
+@contextmanager
+def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[Calls]:
+    """A plugin that does what the protocol wants and no more; containers are told their devices by NVIDIA's word."""
+    ended, calls = Event(), Calls(come=Event(), may_go=Event())
+    calls.may_go.set()
 
     def options(request: wire.Empty, context: grpc.ServicerContext) -> wire.DevicePluginOptions:
         return wire.DevicePluginOptions()
@@ -121,7 +127,8 @@ def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[Event]:
         ended.wait()
 
     def allocate(request: wire.AllocateRequest, context: grpc.ServicerContext) -> wire.AllocateResponse:
-        answering.wait()
+        calls.come.set()
+        calls.may_go.wait()
         asked = [",".join(container.devices_ids) for container in request.container_requests]
         answers = [wire.ContainerAllocateResponse(envs={"NVIDIA_VISIBLE_DEVICES": one}) for one in asked]
         return wire.AllocateResponse(container_responses=answers)
@@ -143,9 +150,9 @@ def bare_plugin(path: Path, ids: Sequence[str] = ("one",)) -> Iterator[Event]:
         server.add_insecure_port(f"unix:{path}")
         server.start()
         try:
-            yield answering
+            yield calls
         finally:
-            answering.set()
+            calls.may_go.set()
             ended.set()
             server.stop(None).wait()
 

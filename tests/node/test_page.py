@@ -13,7 +13,7 @@ from tests.node import agent as agents
 from tests.node.agent import ask, gpu_pod, offered, registered
 from tests.node.rig.node import RealNode
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import cluster, run, start
+from tests.node.test_claims import await_held, cluster, run, start
 
 __all__ = ["cluster"]
 
@@ -61,6 +61,7 @@ def test_pods_by_limit_and_by_claim_are_on_the_page_and_readiness_names_what_is_
     registered(start(cluster))
     offered(cluster, 8)
     cluster.pods.run(gpu_pod("by-limit", 2))
+    await_held(cluster, 2)
     run(cluster, "by-claim")
     wait_until("both pods are shown", lambda: pods(cluster) == {"by-limit": 2, "by-claim": 1})
 
@@ -92,4 +93,4 @@ def test_pods_by_limit_and_by_claim_are_on_the_page_and_readiness_names_what_is_
     assert ask(cluster, "/readyz")[0] == 503
     cluster.start_kubelet()
     wait_until("it is ready again", lambda: ask(cluster, "/readyz")[0] == 200)
-    assert agents.knows(cluster)
+    wait_until("the kubelet knows all GPUs", lambda: agents.knows(cluster))

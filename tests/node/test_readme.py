@@ -43,4 +43,6 @@ def test_from_the_readme_to_a_pod_with_gpus_by_copying_commands(node: RealNode) 
 
 
 def typed(command: str, environment: dict[str, str]) -> str:
-    return run(["bash", "-c", f"cd {PROJECT} && {command}"], environment=environment, timeout=180)
+    # Half a minute, which is what it waits for by itself, may be little on a busy machine.
+    patient = command.replace("kubectl wait ", "kubectl wait --timeout=180s ")
+    return run(["bash", "-c", f"cd {PROJECT} && {patient}"], environment=environment, timeout=200)

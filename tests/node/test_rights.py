@@ -11,9 +11,8 @@ from tests.node.installed import NAMESPACE
 from tests.node.rig import manifests
 from tests.node.rig.api import Api, ApiError, Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.pods import busybox_pod
 from tests.node.rig.waiting import wait_until
-from tests.node.test_claims import DRIVER
+from tests.node.test_claims import DRIVER, make_identity
 
 pytestmark = pytest.mark.node
 
@@ -35,9 +34,7 @@ def granted(node: RealNode, mode: str = "") -> Api:
         elif one["kind"] not in ("Namespace", "DaemonSet"):
             node.api.create(one)
     node.api.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": OTHER}})
-    manifest = busybox_pod("identity", serviceAccountName="gpu-node-agent")
-    manifest["metadata"]["namespace"] = NAMESPACE
-    agent = Api(node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=node.pods.run(manifest)))
+    agent = Api(node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=make_identity(node)))
     wait_until(
         "the policy is in force",
         lambda: "must not touch" in refusal(agent.patch, "Node", OTHER, STATUS, "", "status"),

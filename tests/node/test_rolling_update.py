@@ -97,6 +97,7 @@ def test_an_update_leaves_claims_limits_and_slices_alone(
     pod, names = run(cluster, "stays", 2)
     container = cluster.pods.container_id(pod)
     taken = [by_limit(cluster, agent, "limit-of-old")]
+    agents.offered(cluster, 6)
     before = changes(cluster)
 
     with (
@@ -105,6 +106,7 @@ def test_an_update_leaves_claims_limits_and_slices_alone(
         agents.watched(lambda: cluster.allocatable(agents.GPU)) as in_status,
     ):
         new = start_process(cluster, name="agent-2", run_dir="/run/gpu-node-agent-2")
+        agents.registered(new)
         for name in ("both-1", "both-2"):
             names += run(cluster, name)[1]
         taken.append(by_limit(cluster, new, "limit-of-new"))

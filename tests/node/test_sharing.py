@@ -79,7 +79,7 @@ def test_one_to_four_replicas_and_back_while_pods_run(node: RealNode) -> None:
     seconds_until(lambda: node.allocatable(GPU) == 32, began)
     at_node = time.monotonic() - began
     print(f"from the swap to the kubelet {at_kubelet:.1f} s, to the node's status {at_node:.1f} s")
-    assert at_kubelet < 10, f"the kubelet heard of it after {at_kubelet:.1f} s"
+    assert at_kubelet < 30, f"the kubelet heard of it after {at_kubelet:.1f} s"
     assert node.pods.container_id(first) == container
     assert any(f"waits until pods have given back {GPU}/{whole}" in reason for reason in withheld(node))
 

@@ -1,6 +1,7 @@
 """GPUs that are shared by MPS on the real node, with the stand-in for NVIDIA's daemon: by limits and by claims."""
 
 import json
+import signal
 import time
 from contextlib import suppress
 
@@ -76,7 +77,11 @@ def mps_pod(name: str, script: str = "sleep 1000000") -> Object:
 
 def test_pods_with_limits_get_pipe_limits_and_shared_memory_of_their_gpus_own_daemon(node: RealNode) -> None:
     start_sharing(node)
-    pods = [node.pods.run(mps_pod(f"sharer-{number}")) for number in range(9)]
+    pods = []
+    for number in range(9):
+        # A daemon that is slow to answer takes its GPU out for a moment, and the pods would go to others.
+        agents.offered(node, 32)
+        pods.append(node.pods.run(mps_pod(f"sharer-{number}")))
 
     for number, pod in enumerate(pods):
         assert environment(node, pod) == {
@@ -107,6 +112,20 @@ def test_a_daemon_that_dies_takes_its_shares_out_until_it_is_back_and_its_pods_l
     assert "mps-daemon-dead" in agent.text()
     assert node.pods.container_id(pod) == before
     assert node.pods.execute(pod, ["sh", "-c", "test -S /run/nvidia-mps/control && echo there"]).strip() == "there"
+
+
+def test_gpus_whose_pods_have_ended_while_no_agent_ran_are_shared_all_the_same(node: RealNode) -> None:
+    """Until they are given back none is in service; the kubelet writes down what has ended when it gets a list."""
+    agent = agents.start_process(node)
+    node.pods.run(gpu_pod("eight", 8))
+    wait_until("it is written down", lambda: (found := agents.books(node)) is not None and len(found.grants) == 8)
+    agent.stop(signal.SIGKILL)
+    node.api.delete("Pod", "eight")
+    node.pods.wait_gone("eight")
+
+    began = time.monotonic()
+    start_sharing(node)
+    print(f"the shares were there after {time.monotonic() - began:.0f} s")
 
 
 @pytest.mark.parametrize("end", ["its pod is deleted", "it is killed"])
@@ -177,6 +196,7 @@ def test_claims_for_twenty_gib_share_a_gpu_and_one_that_does_not_fit_stays_pendi
             "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": cores,
         }
     (pid,) = daemon_pids(cluster, of="claim")
+    wait_until("its status tells", lambda: cluster.api.get("ResourceClaim", "a")["status"].get("devices"))
     told = cluster.api.get("ResourceClaim", "a")["status"]["devices"][0]["conditions"]
     assert {one["type"]: one["status"] for one in told} == {"Ready": "True", "LimitsEnforced": "True"}
 

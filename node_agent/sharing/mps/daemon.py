@@ -190,9 +190,17 @@ class Daemon:
             while not (woken.done() or end.done()):
                 await asyncio.wait([end, woken], timeout=self._host.times.ask, return_when=asyncio.FIRST_COMPLETED)
                 if not end.done():
-                    await control.check()
+                    await self._check(control)
                 if time.monotonic() - since > self._host.times.steady:
                     self._tries = self._pauses()
+
+    async def _check(self, control: Control) -> None:
+        """Raise MpsError where it does not answer twice: on a busy node one answer may be late, and costs no pod."""
+        try:
+            await control.check()
+        except MpsError as error:
+            log.info("MPS daemon is asked once more", daemon=self.key, reason=error)
+            await control.check()
 
     async def _answers(self, control: Control, end: "asyncio.Task[None]") -> bool:
         """Wait until the daemon answers: that it runs says nothing yet. False where nobody waits for it any more."""

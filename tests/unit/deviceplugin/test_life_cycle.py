@@ -250,6 +250,21 @@ async def test_gpus_are_offered_only_when_a_container_can_be_given_them(world: W
         await kubelet.until(RESOURCE, allocatable=8)
 
 
+async def test_gpus_out_of_service_are_listed_once_the_kubelet_is_to_be_sent_a_list(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    """It writes down what pods have at each list; what has ended may be all that keeps these out of service."""
+    world.cdi = Latest(Published())
+    async with kubelet.running(), served(world, kubelet):
+        await asyncio.sleep(0.3)
+        assert RESOURCE not in kubelet.resources.value
+        world.again.set(1)
+        async with asyncio.timeout(30):
+            while kubelet.view(RESOURCE).capacity != 8:
+                await asyncio.sleep(0.01)
+        assert kubelet.view(RESOURCE).allocatable == 0
+
+
 async def test_two_agents_of_a_rolling_update_hand_over_without_a_gap(world: World, kubelet: EmbeddedKubelet) -> None:
     async with kubelet.running(), running(world.plugin(kubelet.folder).run()) as old_agent:
         old = await kubelet.until(RESOURCE, allocatable=8)

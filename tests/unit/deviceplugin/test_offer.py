@@ -102,6 +102,15 @@ def test_gone_devices_are_forgotten_once_no_pod_holds_them() -> None:
     assert forget(offer, held=()).devices == ()
 
 
+def test_what_is_forgotten_counts_for_nothing_in_the_choice_among_the_others() -> None:
+    """Else its GPU would seem to be in use."""
+    before = (*whole(0), replace(device(0), id="GPU-0::0", gone=True))
+    offer = Offer(resource="nvidia.com/gpu", devices=before, pool=pool_of(node(1), before))
+    assert offer.pool.totals == (2,)
+    assert forget(offer, held=()).pool == pool_of(node(1), whole(0))
+    assert forget(offer, held=()).pool.totals == (1,)
+
+
 def test_a_device_that_is_there_is_never_forgotten() -> None:
     present = tuple(replace(one, trouble="3 errors") for one in whole(0, 1, 2))
     offer = Offer(resource="nvidia.com/gpu", devices=present, pool=pool_of(Inventory(), ()))

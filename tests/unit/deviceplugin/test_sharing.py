@@ -12,7 +12,7 @@ from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
 from node_agent.config.settings import SharingRule
-from node_agent.deviceplugin.holding import LimitDoor
+from node_agent.deviceplugin.holding import SOON_SECONDS, LimitDoor
 from node_agent.deviceplugin.selection import Selection
 from node_agent.errors import KubeletError
 from node_agent.kit.lane import Lane
@@ -31,7 +31,9 @@ XID = Cause(reason=Reason.XID, severity=Severity.WITHDRAWN, message="Xid 79", si
 
 
 @asynccontextmanager
-async def door(world: World, kubelet: EmbeddedKubelet, folder: Path) -> AsyncIterator[Ledger]:
+async def door(
+    world: World, kubelet: EmbeddedKubelet, folder: Path, every_seconds: float = 0.05
+) -> AsyncIterator[Ledger]:
     """The ledger and its door for limits, which follows the kubelet's pods closely."""
     with Lane("files") as lane:
         checkpoint = Checkpoint(folder / "ledger.json")
@@ -44,7 +46,7 @@ async def door(world: World, kubelet: EmbeddedKubelet, folder: Path) -> AsyncIte
                 ledger=ledger,
                 held=pods.held,
                 inventory=world.inventory,
-                every_seconds=0.05,
+                every_seconds=every_seconds,
                 admission_seconds=0.1,
             )
             world.grants, world.take_by, world.asked = ledger.grants, limits.take, limits.held
@@ -54,9 +56,11 @@ async def door(world: World, kubelet: EmbeddedKubelet, folder: Path) -> AsyncIte
 
 
 @asynccontextmanager
-async def at_work(world: World, kubelet: EmbeddedKubelet, folder: Path, selection: Selection) -> AsyncIterator[Ledger]:
+async def at_work(
+    world: World, kubelet: EmbeddedKubelet, folder: Path, selection: Selection, every_seconds: float = 0.05
+) -> AsyncIterator[Ledger]:
     world.selection = Latest(selection)
-    async with door(world, kubelet, folder) as ledger, served(world, kubelet):
+    async with door(world, kubelet, folder, every_seconds) as ledger, served(world, kubelet):
         yield ledger
 
 
@@ -177,12 +181,14 @@ async def test_a_freed_share_that_is_given_out_again_before_the_list_has_changed
 ) -> None:
     world.inventory.set(node(1))
     kubelet.held = {"old": (RESOURCE, frozenset(shares(0, 3)))}
-    async with at_work(world, kubelet, tmp_path, Selection()) as ledger:
+    async with at_work(world, kubelet, tmp_path, Selection(), every_seconds=60.0) as ledger:
         await until(kubelet, *shares(0, 3), listed=2)
+        # What is new is looked at twice; the next look is a minute away.
+        await asyncio.sleep(SOON_SECONDS + 0.5)
         kubelet.release("old")
         ids, _ = await kubelet.admit("new", RESOURCE, 1)
         assert ids == shares(0, 3)
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(SOON_SECONDS + 0.5)
         assert [holder.id for holder in ledger.holders_of(GpuUuid("GPU-0"))] == [f"{RESOURCE}/GPU-0::3"]
 
 
