@@ -78,8 +78,7 @@ def place_of(device: str, inventory: Inventory) -> Place | None:
 
 def pool_of(inventory: Inventory, devices: Iterable[OfferedDevice], policy: Policy = Policy.SPREAD) -> Pool:
     """What choosing among these devices needs; takes some milliseconds on a large node."""
-    parents = {DeviceId(device.id): device.gpu for device in devices}
-    return Pool(scores=scores(inventory), parents=parents, policy=policy)
+    return Pool(scores=scores(inventory), parents=_parents(devices), policy=policy)
 
 
 def with_absent(
@@ -109,8 +108,11 @@ def with_absent(
 def forget(offer: Offer, held: Collection[str]) -> Offer:
     """The offer without the gone devices that no pod holds any more."""
     kept = tuple(device for device in offer.devices if not device.gone or device.id in held)
-    parents = {DeviceId(device.id): device.gpu for device in kept}
-    return replace(offer, devices=kept, pool=replace(offer.pool, parents=parents))
+    return replace(offer, devices=kept, pool=replace(offer.pool, parents=_parents(kept)))
+
+
+def _parents(devices: Iterable[OfferedDevice]) -> Mapping[DeviceId, GpuUuid]:
+    return {DeviceId(device.id): device.gpu for device in devices}
 
 
 def check_request(resource: str, devices: Sequence[OfferedDevice], policy: Policy) -> None:

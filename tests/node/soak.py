@@ -29,11 +29,11 @@ from tests.node import agent as agents
 from tests.node.installed import MODES, NAMESPACE
 from tests.node.rig.api import Object
 from tests.node.rig.node import RealNode
-from tests.node.rig.pods import FINAL, busybox_pod
+from tests.node.rig.pods import FINAL
 from tests.node.rig.program import Program
 from tests.node.rig.waiting import wait_until
 from tests.node.spans import SCRIPT, Span, spans
-from tests.node.test_claims import DRIVER, claim, devices, pod_with, prepare_cluster
+from tests.node.test_claims import DRIVER, claim, devices, make_identity, pod_with, prepare_cluster
 
 MIG = "mig.nvidia.com"
 SIMULATE = "/run/gpu-node-agent/simulate.sock"
@@ -101,9 +101,7 @@ class Soak:
 
     def _make_settings(self) -> Object:
         prepare_cluster(self.node, *MODES)
-        manifest = busybox_pod("identity-soak", serviceAccountName="gpu-node-agent")
-        manifest["metadata"]["namespace"] = NAMESPACE
-        identity = self.node.pods.run(manifest)
+        identity = make_identity(self.node, "soak")
         kubeconfig = self.node.service_account_kubeconfig("gpu-node-agent", NAMESPACE, pod=identity)
         return {
             "agent": {

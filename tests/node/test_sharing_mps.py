@@ -126,6 +126,7 @@ def test_gpus_whose_pods_have_ended_while_no_agent_ran_are_shared_all_the_same(n
     began = time.monotonic()
     start_sharing(node)
     print(f"the shares were there after {time.monotonic() - began:.0f} s")
+    assert "CUDA_MPS_PIPE_DIRECTORY" in environment(node, node.pods.run(mps_pod("sharer")))
 
 
 @pytest.mark.parametrize("end", ["its pod is deleted", "it is killed"])

@@ -221,6 +221,27 @@ async def test_one_that_does_not_answer_any_more_is_down_but_its_clients_are_lef
             assert node.pids(0) == pids
 
 
+async def test_one_answer_that_is_late_takes_nobody_out_of_service(
+    node: MpsNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="node_agent")
+    async with node.agent() as daemons:
+        await daemons.join("a", node.wanted(0))
+        pids = node.pids(0)
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        async with asyncio.timeout(30):
+            while "MPS daemon is asked once more" not in caplog.messages:
+                await asyncio.sleep(0.01)
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        phases = set()
+        for _ in range(50):
+            phases |= {state.phase for state in daemons.states.value.values()}
+            await asyncio.sleep(0.05)
+        assert phases == {Phase.READY}
+
+
 # Starts that fail
 
 
