@@ -44,13 +44,14 @@ async def test_neither_agents_that_all_start_over_nor_an_api_server_that_does_co
 async def all_is_told(plane: ControlPlane) -> None:
     """Wait until each node has its slice, its condition and its labels."""
     wanted = {"create resourceslices", "patch nodes/status", "patch nodes"}
+
+    def is_told() -> bool:
+        done = by_name(one for one in requests(plane.audit_log) if one.code < HTTPStatus.BAD_REQUEST)
+        return all(done[name] >= len(NODES) for name in wanted)
+
     async with asyncio.timeout(120):
-        while any(done[name] < len(NODES) for done in [by_name(carried_out(plane))] for name in wanted):
+        while not is_told():
             await asyncio.sleep(0.2)
-
-
-def carried_out(plane: ControlPlane) -> list[Request]:
-    return [one for one in requests(plane.audit_log) if one.code < HTTPStatus.BAD_REQUEST]
 
 
 async def watching(plane: ControlPlane, agents: Crowd, since: float) -> list[Request]:
