@@ -1,9 +1,11 @@
 """The ways in which a node's devices could be published, to be compared by what they cost the scheduler."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
+
+from msgspec.structs import replace
 
 from node_agent.dra.slices import Pool, PoolSettings, SliceSpec, laid_out, pool_of
 from node_agent.dra.writes import Attempt, plan, wanted_objects

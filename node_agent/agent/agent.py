@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
 from functools import cached_property
+
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from node_agent import __version__
 from node_agent.agent.dra import DraDriver
@@ -34,8 +36,7 @@ from node_agent.sharing.mps.daemons import MpsDaemons
 from node_agent.sharing.time_slices import TimeSlices
 
 
-@dataclass(frozen=True, kw_only=True)
-class Agent:
+class Agent(Struct, frozen=True, kw_only=True, dict=True):
     """What ``build`` put together. ``run`` works until cancelled; ``status`` may be asked at any time."""
 
     live: Live

@@ -4,8 +4,9 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.compute_domains import compute_domains
@@ -58,8 +59,7 @@ from node_agent.reporting.holders import Holders
 from node_agent.reporting.readiness_watch import ReadinessNews
 
 
-@dataclass(frozen=True, kw_only=True)
-class Ground:
+class Ground(Struct, frozen=True, kw_only=True):
     """What is there before the agent's parts are put together; the lanes ``files`` and ``mps`` are for what blocks."""
 
     live: Live

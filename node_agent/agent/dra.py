@@ -4,9 +4,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.agent.access import access_of
 from node_agent.agent.mps import forget_gone_claims
@@ -64,8 +66,7 @@ RECONCILE_SECONDS, RETRY_SECONDS = 3600.0, 30.0
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Surroundings:
+class Surroundings(Struct, frozen=True, kw_only=True):
     """What the driver works with and does not own."""
 
     settings: Settings
@@ -113,8 +114,7 @@ def chosen_access(settings: Settings) -> Access | None:
         return None
 
 
-@dataclass(frozen=True, kw_only=True)
-class DraDriver:
+class DraDriver(Struct, frozen=True, kw_only=True):
     """The driver's parts, and the services to run by name."""
 
     pool: PoolKeeper
@@ -157,8 +157,7 @@ async def dra_driver(access: Access, around: Surroundings) -> AsyncIterator[DraD
             )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cutting:
+class Cutting(Struct, frozen=True, kw_only=True):
     """What cuts GPUs for claims."""
 
     step: MigStep

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from node_agent.agent.access import access_of
 from node_agent.config.resolve import Sources
@@ -40,8 +41,7 @@ class NodeLabels:
                     self._labels.set(node["metadata"].get("labels") or {})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Labelled:
+class Labelled(Struct, frozen=True, kw_only=True):
     """The value of the label that chooses the configuration, and all ``labels``; ``followed`` says whether they are."""
 
     config: Latest[str | None] = field(default_factory=lambda: Latest(None))

@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from node_agent.agent.access import access_of
 from node_agent.agent.label import Labels, NodeLabels
@@ -41,8 +42,7 @@ _MIG_MANAGER = "nvidia-mig-manager-"
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
-class NodeLayouts:
+class NodeLayouts(Struct, frozen=True, kw_only=True):
     """What is asked for of the node, what came of it, and the labels that it has, as far as they are followed.
 
     ``others`` follows what another agent of the node does.

@@ -1,7 +1,8 @@
 """The settings in force, and what those parts take of them that follow a change while they run."""
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.config.settings import Settings
 from node_agent.deviceplugin.selection import Rule, Selection

@@ -1,6 +1,6 @@
 """The node's labels from what it has and what of it is offered, for the agent and for the command."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from node_agent.deviceplugin.selection import Selection
 from node_agent.hardware.machine import Machine

@@ -3,10 +3,11 @@
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from node_agent.agent.access import access_of
 from node_agent.agent.label_place import ONLINE, label_place
@@ -53,8 +54,7 @@ class News(Protocol):
         """What is new since this was called last."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Told:
+class Told(Struct, frozen=True, kw_only=True):
     """What is there to be told, and ``reports``, which shows how that fares."""
 
     live: Live

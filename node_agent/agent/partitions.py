@@ -1,7 +1,8 @@
 """One look at how the node's GPUs are cut, for commands that need no agent."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from node_agent.agent.hardware import provider_of
 from node_agent.config.settings import Settings
@@ -14,8 +15,7 @@ from node_agent.model.partition import PartitionProfile
 from node_agent.partition.defragment import CutGpu
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cuts:
+class Cuts(Struct, frozen=True, kw_only=True):
     """How GPUs are cut; one without MIG has no rules and no mode. ``failed`` are those that do not answer, and why."""
 
     gpus: tuple[CutGpu, ...]

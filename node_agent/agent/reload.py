@@ -6,9 +6,10 @@ What is in force is kept in the state folder, so that an agent that starts besid
 import asyncio
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.agent.label import Labels
 from node_agent.agent.live import Live
@@ -64,8 +65,7 @@ AFTER_RESTART: Mapping[str, str] = {
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Configuration:
+class Configuration(Struct, frozen=True, kw_only=True):
     """What an agent starts with: ``first`` is in force, and ``trouble`` says why it is not what the sources say.
 
     ``labels`` are all labels of the node where somebody follows them.
@@ -78,8 +78,7 @@ class Configuration:
     trouble: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConfigState:
+class ConfigState(Struct, frozen=True, kw_only=True):
     """Where the configuration in force is from, and ``since`` when, in wall-clock seconds; ``generation`` counts them.
 
     ``trouble`` says why the newest is not in force, ``refused`` how many were not; ``after_restart`` are the keys of

@@ -6,9 +6,11 @@ A service that fails takes no other with it: it is started again with growing pa
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.errors import NodeAgentError
 from node_agent.kit.backoff import pauses
@@ -24,8 +26,7 @@ Run = Callable[[], Coroutine[Any, Any, None]]
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Service:
+class Service(Struct, frozen=True, kw_only=True):
     """Something with a name that runs until it is cancelled."""
 
     name: str
@@ -37,8 +38,7 @@ class Condition(StrEnum):
     RESTARTING = "restarting"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServiceState:
+class ServiceState(Struct, frozen=True, kw_only=True):
     """How a service fares; ``trouble`` is its last failure, in words, until it has run steadily since."""
 
     condition: Condition = Condition.RUNNING

@@ -1,8 +1,9 @@
 """What a change makes of the books, or why it is refused. Pure; ``record`` makes each change durable."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from node_agent.allocation.conflicts import find_conflict
 from node_agent.allocation.grants import Books, Door, Grant

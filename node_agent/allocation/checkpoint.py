@@ -4,10 +4,10 @@ Keys that are not known are passed over: an older agent reads what a newer one o
 block; ``record`` makes them.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from node_agent.allocation.grants import Books, Door, Grant
 from node_agent.errors import CheckpointDamaged, StateError
@@ -17,8 +17,7 @@ from node_agent.kit.sealed import seal, unseal
 VERSION = 1
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Payload:
+class _Payload(Struct, frozen=True, kw_only=True):
     """The books as the file has them: grants as a list, since each of them names its holder."""
 
     grants: tuple[Grant, ...] = ()

@@ -1,7 +1,8 @@
 """What a claim has been allocated on this node, as a grant that is yet to be prepared. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.errors import AllocationError, UnknownDevice

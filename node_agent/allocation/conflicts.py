@@ -5,8 +5,9 @@ its GPU as a whole.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import product
+
+from msgspec import Struct
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.errors import AllocationError, DeviceHeld, ModesDisagree
@@ -14,8 +15,7 @@ from node_agent.model.gpu import GpuUuid
 from node_agent.model.partition import Place
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Conflict:
+class Conflict(Struct, frozen=True, kw_only=True):
     """``device`` was asked for, but ``holder`` has ``gpu``, as part of ``held_device``.
 
     ``modes`` are how the one and the other want the GPU to be set, where it is that in which they differ.

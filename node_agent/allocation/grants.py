@@ -1,9 +1,11 @@
 """Grants as values: which devices somebody holds, and how far they are made usable. ``ledger`` keeps them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.partition import Part, Place
@@ -34,8 +36,7 @@ class State(StrEnum):
     PREPARED = "prepared"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Holder:
+class Holder(Struct, frozen=True, kw_only=True):
     """Who holds. A claim: its UID and ``namespace/name``. A limit: ``resource/device id`` and the resource.
 
     A change of layout: what it changes, and the name of the layout.
@@ -53,8 +54,7 @@ class Holder:
         return f"{self.door} {self.name} ({self.id})"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Hold:
+class Hold(Struct, frozen=True, kw_only=True):
     """One device of a grant, by the name that it is offered under, and the GPUs that it stands for; or the ``part``.
 
     ``share_id`` tells the shares of one device apart. Who has ``admin`` access looks at a device and takes it from
@@ -89,8 +89,7 @@ class Hold:
         return replace(self, cdi_ids=()) if self.cdi_ids else self
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grant:
+class Grant(Struct, frozen=True, kw_only=True):
     """What one holder has. The ledger sets ``boot_id`` and ``since`` (wall-clock seconds).
 
     ``steps`` are the steps of preparation that have begun, in their order, each with its notes: all that has to be
@@ -118,8 +117,7 @@ class Grant:
         return replace(self, state=State.PREPARING, holds=tuple(hold.unprepared for hold in self.holds))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Books:
+class Books(Struct, frozen=True, kw_only=True):
     """All grants, by the id of their holder.
 
     ``unreconciled`` are the doors whose holders are not known for sure, since the record of them is new or was lost.

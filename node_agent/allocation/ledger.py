@@ -9,8 +9,10 @@ and while a second agent shares the file, everything is.
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.allocation import conflicts
 from node_agent.allocation.changes import Change, all_reserved, reconciled, recorded, released, reserved, unchanged
@@ -38,8 +40,7 @@ GRACE_SECONDS = 5.0
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Waiting:
+class _Waiting(Struct, frozen=True, kw_only=True, eq=False):
     """A change in the queue, and who waits for the books that it has made."""
 
     change: Change

@@ -15,7 +15,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.allocation.calls import Calls
 from node_agent.allocation.claims import Devices, check_still_the_same, grant_for, in_modes_of

@@ -6,7 +6,9 @@ All calls block; ``ledger`` makes them on a lane.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.allocation.changes import Change, after_boot, made
 from node_agent.allocation.checkpoint import Checkpoint, decode
@@ -19,8 +21,7 @@ from node_agent.kit.unix import FileIdentity, identity
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """What an agent knows: its ``books``, and those that are ``stored``, as far as that is sure.
 
     While it is ``alone`` nobody else writes. ``content`` is what ``file`` said when it was read or written last. Why
@@ -36,8 +37,7 @@ class View:
     loss: str = "is new"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """The view after some changes, what became of each of them, and what kept the file from being written, if so."""
 
     view: View

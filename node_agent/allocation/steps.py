@@ -4,8 +4,9 @@ A step is written down in the ledger before it begins. So whatever dies, there i
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Grant, Hold, Notes
 from node_agent.allocation.ledger import Ledger

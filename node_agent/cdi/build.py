@@ -19,11 +19,11 @@ a spec of any.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from stat import S_IROTH, S_IWOTH
 
 import msgspec
+from msgspec import Struct
 
 from node_agent.cdi.driver import DriverFiles
 from node_agent.cdi.edits import ContainerEdits, Device, DeviceNode, Mount, NodeEdits, Spec, document, merge
@@ -58,8 +58,7 @@ _GRAPHICS = "+gfx"
 _DRM_LINKS = {"card": "card", "renderD": "render"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Built:
+class Built(Struct, frozen=True, kw_only=True):
     """A spec, None where no GPU can be used, and what it lacks: files, nodes, and GPUs (those with ``gpu`` set)."""
 
     spec: Spec | None

@@ -6,8 +6,9 @@ on disk, and only one of them can talk to the kernel's modules. What is optional
 
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from pathlib import PurePosixPath
+
+from msgspec import Struct
 
 from node_agent.cdi import catalogue
 from node_agent.cdi.edits import Mount
@@ -18,8 +19,7 @@ from node_agent.cdi.roots import DriverRoots
 from node_agent.errors import DriverFilesMissing
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverFiles:
+class DriverFiles(Struct, frozen=True, kw_only=True):
     """What was found of one driver version; ``mounts`` are its files but the libraries, ready for a container."""
 
     version: str

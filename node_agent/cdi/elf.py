@@ -7,10 +7,11 @@ container somebody else has to. Reads the program headers and the dynamic sectio
 import os
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct
 
 # The machines that NVIDIA's data-centre driver is built for, by their number in ELF, named as the kernel does.
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -26,8 +27,7 @@ _PAST_THE_END = 1 << 40
 _LARGEST_PART = 1 << 20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SharedLibrary:
+class SharedLibrary(Struct, frozen=True, kw_only=True):
     """``machine`` as in ``MACHINES``; ``soname`` is None where the library has none."""
 
     machine: str

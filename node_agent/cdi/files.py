@@ -4,8 +4,9 @@ Each is answered as the mount that gives it to a container, or as what is left o
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from node_agent.cdi import catalogue
 from node_agent.cdi.edits import Mount
@@ -28,8 +29,7 @@ def find_files(roots: DriverRoots, *, version: str, architecture: str, kernel: s
     yield from look.at_configs()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Look:
+class _Look(Struct, frozen=True, kw_only=True):
     """One look at the driver's root. ``facts`` fill the placeholders of the catalogue."""
 
     roots: DriverRoots

@@ -6,8 +6,9 @@ container that asks for it; so only the hooks are used whose names are in the pr
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from node_agent.cdi.edits import CREATE_CONTAINER, Hook
 from node_agent.cdi.roots import DriverRoots
@@ -39,8 +40,7 @@ PROGRAMS = (
 _ENVIRONMENT = ("NVIDIA_CTK_DEBUG=false",)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HookProgram:
+class HookProgram(Struct, frozen=True, kw_only=True):
     """The program by its path on the host, and the names of the hooks that may be used."""
 
     path: str

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from node_agent.cdi.build import Built, node_spec
 from node_agent.cdi.capabilities import capability_nodes
@@ -32,8 +33,7 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NvidiaHost:
+class NvidiaHost(Struct, frozen=True, kw_only=True):
     """NVIDIA's driver: device nodes, libraries, programs and, where the toolkit is installed, its hooks.
 
     ``stat`` looks at device nodes, of which the ``wanted`` ones go to every container.
@@ -57,8 +57,7 @@ class NvidiaHost:
 _KFD = "/dev/kfd"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AmdHost:
+class AmdHost(Struct, frozen=True, kw_only=True):
     """AMD's driver: device nodes alone, since images bring the libraries of ROCm with them."""
 
     roots: DriverRoots

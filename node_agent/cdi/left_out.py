@@ -1,13 +1,12 @@
 """What a spec lacks, and why: reported once by whoever asked for the spec, never a reason to fail."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.partition import PartitionUuid
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LeftOut:
+class LeftOut(Struct, frozen=True, kw_only=True):
     """``what`` is a file, node or name that is not in the spec.
 
     ``gpu`` or ``partition`` is what cannot be used because of that.

@@ -5,9 +5,10 @@ them, so they are gathered here, and ``build`` provides them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
+
+from msgspec import Struct, field
 
 from node_agent.cdi import catalogue, elf, ldcache
 from node_agent.cdi.roots import DriverRoots
@@ -15,8 +16,7 @@ from node_agent.cdi.roots import DriverRoots
 _CACHE = PurePosixPath("/etc/ld.so.cache")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Library:
+class Library(Struct, frozen=True, kw_only=True):
     """One library: the ``name`` of its file, the ``folder`` as a place in the driver's root, its path on the host.
 
     ``links`` are its other names, relative to the folder, and what a link of each name points at. ``below`` is the part

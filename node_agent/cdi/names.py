@@ -4,8 +4,9 @@ The agent's own kinds are its vendor's (``model.vendor``). ``edits`` holds the v
 """
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 ALL = "all"
 """The device that stands for every GPU of the node."""
@@ -15,8 +16,7 @@ _CLASS = re.compile(r"(?=.{1,63}\Z)[A-Za-z]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _DEVICE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QualifiedName:
+class QualifiedName(Struct, frozen=True, kw_only=True):
     """One device of one kind; as text it is what the kubelet and the runtime pass on."""
 
     kind: str

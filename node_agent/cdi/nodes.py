@@ -6,9 +6,11 @@ Majors of all but /dev/nvidia<n> change from boot to boot and with each load of 
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from stat import S_IMODE, S_ISCHR
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.cdi.capabilities import capability_nodes
 from node_agent.cdi.edits import DeviceNode
@@ -34,8 +36,7 @@ OPTIONAL = {
 Stat = Callable[[Path], os.stat_result]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """The nodes that all containers with GPUs get, each with why: without a needed one no GPU can be used."""
 
     needed: Mapping[str, str] = field(default_factory=lambda: NEEDED)
@@ -50,8 +51,7 @@ class Wanted:
         return replace(self, optional={**self.optional, **places})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceNodes:
+class DeviceNodes(Struct, frozen=True, kw_only=True):
     """The nodes that exist: ``common`` for every container, ``gpus`` by GPU, those of a GPU with its DRM nodes.
 
     ``partitions`` are the capabilities of each live partition, which it needs beside its GPU's own node.
@@ -102,8 +102,7 @@ def _lost(item: _Found) -> bool:
     return isinstance(item, LeftOut) and item.gpu is not None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """One look at /dev: each answer is a node, or what is missing there."""
 
     roots: DriverRoots

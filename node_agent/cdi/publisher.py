@@ -4,8 +4,9 @@ A spec that is good is never replaced because something could not be read: until
 offered, and containers that run keep what they have. Only a driver that answers and lists no GPU removes the spec.
 """
 
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from node_agent.cdi.build import Built, partition_edits
 from node_agent.cdi.edits import ContainerEdits, NodeEdits
@@ -26,8 +27,7 @@ SOON_SECONDS, SELDOM_SECONDS = 2.0, 60.0
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class Published(Struct, frozen=True, kw_only=True):
     """What containers can be given by now: the GPUs and partitions that the spec on disk names, and what stands in the
     way of more."""
 

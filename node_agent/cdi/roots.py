@@ -8,16 +8,16 @@ had that root for its own would write it; it is also where a container is given 
 import errno
 import os
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 _LINKS_LIMIT = 40
 # Something else, nothing, below something that is no folder.
 _NO_LINK = (errno.EINVAL, errno.ENOENT, errno.ENOTDIR)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverRoots:
+class DriverRoots(Struct, frozen=True, kw_only=True):
     """``driver`` and ``dev`` are the roots as the agent sees them, ``host_…`` where the host has them, if elsewhere.
 
     ``driver`` is the root of the driver's installation (its libraries lie in ``<driver>/usr/lib…``), ``dev`` the root

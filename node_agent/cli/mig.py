@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
+from msgspec.structs import replace
 
 from node_agent.cli.shared import agent_socket, chosen_node, console, look, node_options
 from node_agent.errors import ConfigError, LayoutRefused, NodeAgentError

@@ -3,11 +3,12 @@
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import to_builtins
+from msgspec.structs import replace
 
 from node_agent.errors import ConfigError
 
@@ -65,7 +66,7 @@ def migrate(files: Sequence[Path], chart: str | None, folder: Path | None, deplo
     if folder is not None:
         _write(folder, overlay_files(found, deploy))
     if form == "json":
-        shown = {name: value for name, value in asdict(found).items() if name != "template"}
+        shown = {name: value for name, value in to_builtins(found).items() if name != "template"}
         click.echo(json.dumps({**shown, "daemonset": daemonset(found)}, indent=2))
         return
     if folder is None:

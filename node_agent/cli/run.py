@@ -66,7 +66,7 @@ async def serve(
 
 
 async def _serve_sources(sources: "Sources", stat: Callable[[Path], Any]) -> None:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from node_agent.agent.label import node_label
     from node_agent.agent.reload import first_configuration, tell_notices

@@ -3,8 +3,9 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.errors import ConfigError
 from node_agent.hardware.simulated import SimulatedNode, install, load_profile
@@ -18,8 +19,7 @@ from node_agent.model.gpu import GpuUuid
 FATAL_XID = 79
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Simulation:
+class Simulation(Struct, frozen=True, kw_only=True):
     """The node, and where its files are."""
 
     node: SimulatedNode
@@ -63,8 +63,7 @@ class Simulation:
         self.node.faults.restore(gpu)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AmdSimulation:
+class AmdSimulation(Struct, frozen=True, kw_only=True):
     """The same of a node with AMD's GPUs; there is no socket for faults, since files are all that it has."""
 
     node: SimulatedAmdNode

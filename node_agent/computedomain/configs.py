@@ -4,11 +4,10 @@ It is read strictly, as that of GPUs is; NVIDIA's controller writes it into the 
 """
 
 import re
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from node_agent.computedomain.names import DEVICES, DRIVER, Kind
 from node_agent.errors import ClaimConfigInvalid, UnknownDevice
@@ -36,8 +35,7 @@ class ComputeDomainDaemonConfig(_Section, frozen=True, kw_only=True, tag=True):
 _KINDS = {ComputeDomainChannelConfig: Kind.CHANNEL, ComputeDomainDaemonConfig: Kind.DAEMON}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
+class Wish(Struct, frozen=True, kw_only=True):
     """What a claim is for: a device of ``kind`` in the domain with the UID ``domain``; ``every`` channel, or one."""
 
     domain: str

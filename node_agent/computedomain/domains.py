@@ -4,7 +4,8 @@ The objects are asked for when a claim needs them, and not watched: a node has a
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.computedomain.names import CLIQUES, DOMAINS, LABEL
 from node_agent.errors import DeviceHeld, DomainRefused, NotFound
@@ -17,8 +18,7 @@ READY = "Ready"
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Domain:
+class Domain(Struct, frozen=True, kw_only=True):
     """A ComputeDomain; ``ready`` are the nodes that its status calls ready."""
 
     uid: str

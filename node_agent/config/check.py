@@ -2,19 +2,18 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import msgspec
+from msgspec import Struct
 
 from node_agent.config.file import File
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """What is wrong at the dotted ``path`` of a key; the path is empty where the whole document is meant."""
 
     path: str

@@ -6,10 +6,10 @@ no date. A key that stands twice in one section is an error, since one of the tw
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from node_agent.errors import ConfigError
 
@@ -64,14 +64,13 @@ def read(data: bytes) -> object:
         raise ConfigError(f"no valid YAML: {' '.join(str(error).split())}") from error
 
 
-@dataclass(slots=True)
-class _Open:
+class _Open(Struct):
     """A list or section that has not ended yet: how many values it holds so far, and a section's keys."""
 
     anchor: str | None = None
     size: int = 1
     keys: set[str] | None = None
-    at_key: bool = field(default=True, init=False)
+    at_key: bool = True
 
     def add(self, size: int, text: str | None = None) -> bool:
         """Take in one more value; False where it is a key that is there already."""

@@ -6,8 +6,9 @@ in force keeps it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.errors import ConfigError
 
@@ -25,16 +26,14 @@ _STRATEGIES: Mapping[str, Callable[[Sequence[str]], str | None]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """The ``name`` of the configuration that holds, empty where none does, and what chose it, in words."""
 
     name: str
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
+class Named(Struct, frozen=True, kw_only=True):
     """Where named configurations are, and how one of them is chosen."""
 
     folder: Path

@@ -4,11 +4,12 @@ Command line over environment over the named configuration of the node over file
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.config.check import Problem, problems
 from node_agent.config.file import File
@@ -26,8 +27,7 @@ DEFAULT = "default"
 PROBLEMS_SHOWN = 50
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolved:
+class Resolved(Struct, frozen=True, kw_only=True):
     """The settings in force, each value of the file's form and where it came from, and what the operator should know.
 
     ``values`` and ``origin`` have every key by its dotted path. ``documents`` are the texts that it was made of, by
@@ -47,8 +47,7 @@ def nvidia(sysfs: Path) -> Vendor:
     return NVIDIA
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """Where the configuration comes from. ``flags`` are the command line's values by dotted path, None if not given.
 
     ``vendor_of`` tells whose GPUs a machine has by its /sys, where the configuration leaves that open.

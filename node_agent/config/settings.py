@@ -1,9 +1,10 @@
 """The resolved configuration in the agent's own words and types; all that the rest of the agent ever sees of it."""
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
 
 from node_agent.config.durations import seconds
 from node_agent.config.file import (
@@ -22,8 +23,7 @@ from node_agent.model.health import Reason
 from node_agent.model.vendor import NVIDIA, Vendor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Paths:
+class Paths(Struct, frozen=True, kw_only=True):
     """Where things are, as the agent sees them."""
 
     kubelet_dir: Path = Path("/var/lib/kubelet")
@@ -34,8 +34,7 @@ class Paths:
     proc_root: Path = Path("/proc")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AllBut:
+class AllBut(Struct, frozen=True, kw_only=True):
     """All numbers but the listed ones."""
 
     numbers: frozenset[int] = frozenset()
@@ -44,8 +43,7 @@ class AllBut:
         return number not in self.numbers
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HealthRule:
+class HealthRule(Struct, frozen=True, kw_only=True):
     """What some Xids or reasons cost after being seen ``after`` times ``within`` so many seconds, and what ends it."""
 
     xids: Container[int] = frozenset()
@@ -56,8 +54,7 @@ class HealthRule:
     within: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Health:
+class Health(Struct, frozen=True, kw_only=True):
     """What faults cost; ``probe_interval`` are the seconds between two looks at each GPU.
 
     Xids that are ignored leave their GPU in service, and the others that are enabled withdraw it where no rule says
@@ -70,14 +67,12 @@ class Health:
     probe_interval: float = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Log:
+class Log(Struct, frozen=True, kw_only=True):
     level: str = "info"
     form: str = "text"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SharingRule:
+class SharingRule(Struct, frozen=True, kw_only=True):
     """How many shares a GPU is offered in, and how they get along; of several rules that name a GPU the first holds.
 
     ``devices`` name GPUs by UUID, index, name or product, and MIG devices by UUID or ``GPU:number``. Of those only the
@@ -101,24 +96,21 @@ class SharingRule:
     multi_user: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sharing:
+class Sharing(Struct, frozen=True, kw_only=True):
     """``distinct``: each share of one request is on another GPU, or the request is refused."""
 
     placement: Literal["spread", "packed", "distinct"] = "spread"
     rules: tuple[SharingRule, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rename:
+class Rename(Struct, frozen=True, kw_only=True):
     """A product or MIG profile that matches ``pattern``, in which only ``*`` is special, is offered as ``resource``."""
 
     pattern: str
     resource: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Labels:
+class Labels(Struct, frozen=True, kw_only=True):
     """Where the labels are written, and what is in them.
 
     ``file`` is the feature file, the one in NFD's folder where none was named. ``take_over``: also labels that another
@@ -134,8 +126,7 @@ class Labels:
     machine_file: Path | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True, kw_only=True):
     """What is in force; intervals are in seconds, None means that nothing was said.
 
     ``dra`` is ``auto`` where it depends on whether the API server can be reached, by ``kubeconfig`` or from inside the

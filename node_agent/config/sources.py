@@ -7,9 +7,10 @@ is, for ``check`` to refuse.
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from node_agent.config.check import shown
 from node_agent.config.file import USUAL_XIDS
@@ -20,8 +21,7 @@ SIZE_LIMIT = 1024 * 1024
 Tree = dict[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True, kw_only=True):
     """What one source says, nested as in the file, and how to name the source to people."""
 
     origin: str

@@ -5,7 +5,9 @@ nodes whose container runtime expects them.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.deviceplugin.offer import OfferedDevice
 
@@ -16,15 +18,13 @@ VOLUME_MOUNTS_FOLDER = "/var/run/nvidia-container-devices"
 IMEX_CHANNELS, IMEX_FOLDER = "NVIDIA_IMEX_CHANNELS", f"{VOLUME_MOUNTS_FOLDER}/imex"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mount:
+class Mount(Struct, frozen=True, kw_only=True):
     host_path: str
     container_path: str
     read_only: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """What the kubelet is to add to the container."""
 
     cdi_names: tuple[str, ...] = ()
@@ -33,8 +33,7 @@ class Answer:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Naming:
+class Naming(Struct, frozen=True, kw_only=True):
     """How devices are called: ``qualified`` makes a CDI name of a device's, which is its UUID, or ``by_index``.
 
     ``annotation`` is the key under which CDI names are annotated; another one for each resource, since the kubelet

@@ -9,7 +9,8 @@ else of it is fit.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.allocation.grants import Door, Grant
 from node_agent.deviceplugin.offer import OfferedDevice
@@ -18,8 +19,7 @@ from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.shares import Strategy, parts_of
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Held:
+class Held(Struct, frozen=True, kw_only=True, order=True):
     """A device that a pod has by its limits: its resource and its id."""
 
     resource: str

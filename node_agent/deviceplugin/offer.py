@@ -1,8 +1,12 @@
 """What a resource offers: its devices, and which of them may be given out. Pure."""
 
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant, Holder
 from node_agent.deviceplugin.selection import Forms
@@ -18,8 +22,7 @@ from node_agent.topology.preferred import DeviceId, Policy, Pool
 from node_agent.topology.score import scores
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OfferedDevice:
+class OfferedDevice(Struct, frozen=True, kw_only=True):
     """One entry of the list, on or of a GPU, or the ``part`` of it; ``index`` is the driver's present number for that.
 
     ``shared`` is how the GPU is shared of which it is a share. ``trouble`` says why the device must not be given out;
@@ -108,7 +111,8 @@ def with_absent(
 def forget(offer: Offer, held: Collection[str]) -> Offer:
     """The offer without the gone devices that no pod holds any more."""
     kept = tuple(device for device in offer.devices if not device.gone or device.id in held)
-    return replace(offer, devices=kept, pool=replace(offer.pool, parents=_parents(kept)))
+    pool = dataclasses.replace(offer.pool, parents=_parents(kept))
+    return dataclasses.replace(offer, devices=kept, pool=pool)
 
 
 def _parents(devices: Iterable[OfferedDevice]) -> Mapping[DeviceId, GpuUuid]:

@@ -1,9 +1,11 @@
 """The device plugin of one resource: keeps its offer true and its server running."""
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant
 from node_agent.cdi.publisher import Published
@@ -155,7 +157,7 @@ class DevicePlugin:
         ingredients = (inventory.generation, selection.policy, frozenset(device.id for device in listed))
         pool = before.pool if ingredients == self._pool_of else pool_of(inventory, listed, selection.policy)
         self._pool_of = ingredients
-        self.offer.set(replace(before, devices=listed, pool=pool))
+        self.offer.set(dataclasses.replace(before, devices=listed, pool=pool))
         _say_what_changed(before, self.offer.value)
 
     def _is_own(self, grant: Grant) -> bool:

@@ -6,9 +6,10 @@ not fit its strategy, only that is left out here, and a note says why.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
+
+from msgspec import Struct, field
 
 from node_agent.config.settings import SharingRule
 from node_agent.model.gpu import Gpu
@@ -22,8 +23,7 @@ from node_agent.sharing.shares import Shared, Shares, names_of, shares
 from node_agent.topology.preferred import Policy
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """What matches ``pattern`` is offered as ``resource``; only ``*`` is special in a pattern.
 
     A GPU is matched by its product, a partition by its profile.
@@ -36,8 +36,7 @@ class Rule:
         return matches(self.pattern, text)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Form:
+class Form(Struct, frozen=True, kw_only=True, dict=True):
     """As what a GPU or partition is offered: under which resource, and as a whole or shared."""
 
     unit: Unit
@@ -57,16 +56,14 @@ class Form:
 Forms = Mapping[DeviceUuid, Form]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Whole:
+class Whole(Struct, frozen=True, kw_only=True):
     """What would be offered of a node if nothing were shared, and under which names; ``notes`` say what is not."""
 
     units: Mapping[Unit, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Selection:
+class Selection(Struct, frozen=True, kw_only=True):
     """``exclude`` names GPUs that are left to others, by UUID, index, stable name or product pattern, and partitions.
     Those that are ``moving`` are offered under no name for now: the kubelet has to hear that they have left theirs.
 

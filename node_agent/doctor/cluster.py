@@ -1,7 +1,8 @@
 """The API server: whether it is reached, what may be done there, and whether it serves claims."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.agent.access import access_of
 from node_agent.config.settings import Settings
@@ -21,8 +22,7 @@ ACCESS_REVIEWS = Resource(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Right:
+class Right(Struct, frozen=True, kw_only=True):
     """What has to be allowed, in RBAC's words, and what for."""
 
     resource: str

@@ -1,8 +1,9 @@
 """Where the checks look: the settings of the node, its folders as the agent sees them, and what the driver told."""
 
 import socket
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.cdi.nodes import Stat
 from node_agent.cdi.roots import DriverRoots
@@ -11,8 +12,7 @@ from node_agent.model.inventory import Inventory
 from node_agent.reporting.status import Status
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """``inventory`` is one look at the driver, ``status`` the running agent's document, None where none runs.
 
     ``host`` is the host's file system as the agent sees it, which is right where the driver is installed on the host

@@ -11,7 +11,8 @@ the sum of a GPU's NVLinks in one direction, ``powerLimitWatts`` the limit that 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from node_agent.dra.values import MOST_NAMES, Capacity, Value, count, flag, known, number, size, text, version
 from node_agent.model.device import DeviceKind
@@ -54,8 +55,7 @@ _MIB = 1 << 20
 _PERCENT = 100
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NvlinkFacts:
+class NvlinkFacts(Struct, frozen=True, kw_only=True):
     """What the link graph says of each GPU that has NVLinks: the id of its island, and MB/s in one direction."""
 
     domains: Mapping[GpuUuid, str] = field(default_factory=dict)

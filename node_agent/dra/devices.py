@@ -4,8 +4,10 @@ A partition is published where it lies, or, of a GPU that claims cut, at every p
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.dra.attributes import (
     STANDARD,
@@ -31,8 +33,7 @@ Content = Mapping[str, Any]
 Attributes = Mapping[str, Value]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaidOutDevice:
+class LaidOutDevice(Struct, frozen=True, kw_only=True):
     """A device without its taints: what it stands for, and its content in the API."""
 
     published: PublishedDevice

@@ -5,9 +5,10 @@ compares what it sent with what was stored.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from enum import StrEnum
 from typing import Any
+
+from msgspec.structs import replace
 
 from node_agent.dra.attributes import CORES
 from node_agent.dra.devices import Content

@@ -1,8 +1,9 @@
 """The health of the offered devices, as a stream for the kubelet: it shows in the status of the pods that hold them."""
 
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from node_agent.dra.device_health import causes_of, health_of
 from node_agent.kit.latest import Latest, changes
@@ -21,8 +22,7 @@ AGAIN_SECONDS = 10.0
 LONGEST_MESSAGE = 1024
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceState:
+class DeviceState(Struct, frozen=True, kw_only=True):
     """One device's health, as both versions of the service tell it."""
 
     pool: str

@@ -5,11 +5,11 @@ finds every driver's devices in the same way. Pure; ``allocation.prepare`` write
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from node_agent.model.claim import AllocatedDevice, Claim
 
@@ -20,8 +20,7 @@ Attributes = Mapping[str, Mapping[str, Any]]
 """A device's attributes as its slice has them."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RequestMetadata:
+class RequestMetadata(Struct, frozen=True, kw_only=True):
     """The file of one request: where it is below the driver's folder and in the container, and what it says."""
 
     request: str

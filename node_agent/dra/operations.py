@@ -8,8 +8,9 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from node_agent.allocation.grants import Grant
 from node_agent.errors import (
@@ -37,8 +38,7 @@ PATIENCE_SECONDS = 40.0
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClaimRef:
+class ClaimRef(Struct, frozen=True, kw_only=True):
     """A claim as the kubelet names it."""
 
     uid: ClaimUid
@@ -50,8 +50,7 @@ class ClaimRef:
         return f"{self.namespace}/{self.name}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreparedDevice:
+class PreparedDevice(Struct, frozen=True, kw_only=True):
     """What the kubelet is told of a device; the first of ``cdi_ids`` is the device's own."""
 
     requests: tuple[str, ...]

@@ -8,9 +8,11 @@ it. At the end the slices stay: the agent that comes next takes them over.
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.dra.features import Feature, lacking, not_kept, without
 from node_agent.dra.slices import Pool
@@ -47,8 +49,7 @@ ROUNDS = 5
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublisherState:
+class PublisherState(Struct, frozen=True, kw_only=True):
     """What is in the API by now, and what stands in the way of more.
 
     ``missing`` are features that the server lacks, ``not_kept`` all fields that it did not store as they were sent.

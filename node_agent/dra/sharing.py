@@ -6,8 +6,10 @@ part by MPS where that can be done, since a part that nobody enforces is a part 
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.config.quantities import PATTERN, amount
 from node_agent.dra.attributes import CORES, MEMORY, MULTIPROCESSORS
@@ -30,8 +32,7 @@ MPS_MODES = frozenset({MPS, MPS_OF_MANY})
 _WHOLE = 100
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """What one device of a claim takes of its GPU, and may: bytes and percent, None where it is not limited."""
 
     gpu: Gpu
@@ -39,8 +40,7 @@ class Part:
     cores: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Use:
+class Use(Struct, frozen=True, kw_only=True):
     """One allocated device, with the GPUs that it stands for and the configuration that holds for it.
 
     With ``is_part`` it is a part of a GPU: ``partition``, as soon as that is there.
@@ -94,8 +94,7 @@ def uses_of(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sharers:
+class Sharers(Struct, frozen=True, kw_only=True):
     """Tells how claims use the devices of ``driver``, by what the node has at the moment.
 
     ``lacks`` says what keeps MPS from the node, ``enforcement`` what is to be done about parts, ``partition``

@@ -25,8 +25,10 @@ has dropped out keeps its place and its groups, see ``remembered``.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.dra.attributes import gpu_attributes, nvlink_facts
 from node_agent.dra.devices import Content, LaidOutDevice, as_called_by, group, live_partitions, pieces, whole_gpu
@@ -46,8 +48,7 @@ SETS_PER_SLICE = 8
 COUNTERS_PER_SET = 32
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PoolSettings:
+class PoolSettings(Struct, frozen=True, kw_only=True):
     """``groups`` publishes groups, too. ``offered`` says which GPUs of a node are published, ``shares`` which ones
     several claims may have at once, and ``on_demand`` which ones claims cut."""
 
@@ -57,24 +58,21 @@ class PoolSettings:
     on_demand: Callable[[Gpu], bool] = lambda gpu: False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     """All devices in order, and the counter sets that they draw on."""
 
     devices: tuple[LaidOutDevice, ...] = ()
     counter_sets: tuple[Content, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SliceSpec:
+class SliceSpec(Struct, frozen=True, kw_only=True):
     """One slice of the pool: ``name`` within it, in the order of which the scheduler goes, and what is in it."""
 
     name: str
     content: Content
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pool:
+class Pool(Struct, frozen=True, kw_only=True):
     """All that is published, and the devices by their names."""
 
     slices: tuple[SliceSpec, ...] = ()
@@ -169,8 +167,7 @@ def pool_of(layout: Layout, taints: Callable[[PublishedDevice], Iterable[Taint]]
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Forms:
+class _Forms(Struct, frozen=True, kw_only=True):
     """The GPUs that are offered, by the forms in which they are; those that claims cut may be whole ones as well."""
 
     whole: tuple[Gpu, ...]

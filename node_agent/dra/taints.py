@@ -5,8 +5,9 @@ no longer be counted against those that share its hardware.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from node_agent.dra.device_health import health_of
 from node_agent.model.device import PublishedDevice
@@ -32,8 +33,7 @@ class Effect(StrEnum):
 _EFFECTS = {Severity.EVICTED: Effect.NO_EXECUTE, Severity.WITHDRAWN: Effect.NO_SCHEDULE, Severity.DEGRADED: Effect.NONE}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Taint:
+class Taint(Struct, frozen=True, kw_only=True):
     """One taint; ``value`` is a number of the driver's, such as that of an Xid, or nothing."""
 
     key: str

@@ -7,8 +7,9 @@ leaves the pool alone. A change of one slice alone, and the repair of what was a
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, TypeAlias
+
+from msgspec import Struct, field
 
 from node_agent.dra.features import alike
 from node_agent.dra.slices import SliceSpec
@@ -24,16 +25,14 @@ Times: TypeAlias = Mapping[TaintKey, str]
 """When each taint was added, by device, key, value and effect: a taint that stays keeps its time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True, kw_only=True):
     """What was written last or at least begun: all slices of ``generation``."""
 
     generation: int = 0
     wanted: Objects = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Writes:
+class Writes(Struct, frozen=True, kw_only=True):
     """First ``obsolete`` objects are deleted, then ``changed`` ones are updated or made, in this order."""
 
     attempt: Attempt

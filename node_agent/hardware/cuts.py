@@ -1,8 +1,9 @@
 """How the GPUs of a node are cut: what each can be cut to, and what lies on it. ``inventory`` has it looked at."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from node_agent.errors import DriverUnavailable, HardwareError, NotSupported
 from node_agent.hardware.provider import GpuFacts, Partitioning
@@ -12,8 +13,7 @@ from node_agent.model.partition import Instance, PartitionProfile
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cuts:
+class Cuts(Struct, frozen=True, kw_only=True):
     """As in ``Inventory``; ``failed`` has what a GPU did not tell, and why."""
 
     profiles: Mapping[GpuUuid, tuple[PartitionProfile, ...]] = field(default_factory=dict)

@@ -1,13 +1,13 @@
 """What a GPU measures of itself for people to see: asked only while somebody looks."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from node_agent.model.partition import PartitionUuid
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """Bytes of a GPU or a partition. ``used`` is without what the driver has ``reserved`` for itself, where it says."""
 
     total: int
@@ -16,8 +16,7 @@ class Memory:
     reserved: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Activity:
+class Activity(Struct, frozen=True, kw_only=True):
     """How busy parts of a GPU were between two looks: shares from 0 to 1, and bytes a second over PCIe."""
 
     graphics: float | None = None
@@ -27,8 +26,7 @@ class Activity:
     pcie_received: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class Figures(Struct, frozen=True, kw_only=True):
     """One look at a GPU's figures; what it cannot tell is None.
 
     Clocks are in MHz, temperatures in degrees Celsius, utilizations shares from 0 to 1, ``energy`` is in mJ and

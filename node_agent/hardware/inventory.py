@@ -7,7 +7,8 @@ are one mechanism. What one look comes to is decided by the pure functions at th
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.errors import DriverUnavailable, LibraryUnusable
 from node_agent.hardware.cuts import CutReader, Cuts

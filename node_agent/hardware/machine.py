@@ -1,8 +1,9 @@
 """The machine around the GPUs, as far as labels speak of it. What /sys does not tell is None, or counts nothing."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.hardware.sysfs import Sysfs
 from node_agent.model.gpu import Gpu
@@ -16,16 +17,14 @@ _WHOLE = 256
 _SIGNATURE, _HEADER, _DRIVER_RECORD, _TEXT = b"VF", 5, 0, 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class VgpuHost:
+class VgpuHost(Struct, frozen=True, kw_only=True):
     """The driver of the host under a virtual GPU."""
 
     version: str
     branch: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """``name`` is its maker's; ``pci_classes`` are the GPUs'; ``nvswitches`` counts those that the PCI bus shows.
 
     ``virtual`` says whether a GPU is a virtual one, None where that cannot be read; ``vgpu_host`` is what it says of

@@ -3,15 +3,15 @@
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 _MEMORY = re.compile(r"MemTotal:\s+(\d+) kB")
 _PAGES = re.compile(r"hugepages-(\d+)kB")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NumaNode:
+class NumaNode(Struct, frozen=True, kw_only=True):
     """``memory`` is in bytes, all of it; ``huge_pages`` has bytes by the size of a page in KiB.
 
     ``distances`` are to all nodes, itself included, by their numbers: 10 is no distance, larger is farther.

@@ -7,9 +7,10 @@ GPU never fails the others.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from node_agent.hardware.figures import Figures
 from node_agent.kit.lane import Busy
@@ -20,8 +21,7 @@ from node_agent.model.partition import Instance, PartitionProfile, PartitionUuid
 from node_agent.model.pci import PciAddress
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuFacts:
+class GpuFacts(Struct, frozen=True, kw_only=True):
     """What a library tells of one GPU that it can read; the fields mean what they mean in ``model.gpu.Gpu``.
 
     ``failed`` tells a query that went wrong from one that the GPU does not support: the field's name, and why.
@@ -50,8 +50,7 @@ class GpuFacts:
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True, kw_only=True):
     """All that one look at the driver found, in the driver's own order; ``failed`` as in the facts, of ``driver``."""
 
     driver: DriverInfo = field(default_factory=DriverInfo)
@@ -89,8 +88,7 @@ class EventKind(StrEnum):
     CHANGED = "changed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HardwareEvent:
+class HardwareEvent(Struct, frozen=True, kw_only=True):
     """What the driver reported. ``gpu`` is None where it did not say which GPU it means.
 
     ``code`` is the vendor's number of a fault (NVIDIA's Xid). ``instance`` and ``compute_instance`` name a partition
@@ -168,8 +166,7 @@ class Throttle(StrEnum):
     SOFTWARE_THERMAL = "software-thermal"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PcieLink:
+class PcieLink(Struct, frozen=True, kw_only=True):
     """What the GPU's PCIe link runs at, and what GPU and slot could do together.
 
     A GPU at rest may run its link in a lower generation to save power, but never with fewer lanes; ``at_work`` says
@@ -183,8 +180,7 @@ class PcieLink:
     at_work: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuLinks:
+class GpuLinks(Struct, frozen=True, kw_only=True):
     """A GPU's links to other GPUs: how many are up, and which are of no use, by number and with whom they lead to.
 
     ``down`` are those that should be up: one that nothing is plugged into is none. ``noisy`` are up, but make so many
@@ -196,16 +192,14 @@ class GpuLinks:
     noisy: Mapping[int, frozenset[GpuUuid]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fabric:
+class Fabric(Struct, frozen=True, kw_only=True):
     """Whether a GPU has joined the fabric of its links, and what is wrong with that, in words."""
 
     joined: bool
     troubles: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuReadings:
+class GpuReadings(Struct, frozen=True, kw_only=True):
     """One look at a GPU's state; what it cannot tell is None. Bytes, degrees Celsius, watts, shares from 0 to 1.
 
     Errors are counted since the driver was loaded or the GPU reset, retired pages over its life. ``figures`` are those

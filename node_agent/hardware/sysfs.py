@@ -3,16 +3,16 @@
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.model.pci import PciAddress
 
 _ROOT = re.compile(r"pci[0-9a-f]{4,}:[0-9a-f]{2}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sysfs:
+class Sysfs(Struct, frozen=True, kw_only=True):
     """A mounted /sys; ``root`` is where."""
 
     root: Path = Path("/sys")

@@ -1,13 +1,13 @@
 """What NVIDIA's GPU Operator says is ready on this node: a file for each, in a folder of the host; only read here."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.errors import DriverUnavailable
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Validations:
+class Validations(Struct, frozen=True, kw_only=True):
     """``wanted`` are the names of what is waited for, such as ``driver``, whose file is ``driver-ready``."""
 
     folder: Path = Path("/run/nvidia/validations")

@@ -6,7 +6,8 @@ other part of the agent that finds a GPU unfit says so by ``open``, and by ``clo
 
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.errors import HardwareError
 from node_agent.hardware.provider import GpuReadings

@@ -4,7 +4,9 @@ Values only: ``verdicts`` says how one chart follows from another, ``board`` hol
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.model.health import Cause, CauseKey, Reason
 
@@ -14,8 +16,7 @@ PASSING = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Course:
+class Course(Struct, frozen=True, kw_only=True):
     """How one trouble comes and goes; times are wall-clock seconds, newest last.
 
     ``seen`` are the times that a rule may have to count, ``opened`` those at which it took the GPU out. ``boot`` is the
@@ -36,8 +37,7 @@ class Course:
 NEVER = Course()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True):
     """One GPU's; ``counts`` says how often it reported each Xid, ``gone`` since when it is away."""
 
     causes: tuple[Cause, ...] = ()

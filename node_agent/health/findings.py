@@ -4,7 +4,8 @@ What a GPU does not support says nothing about it; a query that went wrong is a 
 """
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.hardware.provider import GpuReadings, RecoveryAction, Throttle
 from node_agent.model.gpu import GpuUuid
@@ -30,8 +31,7 @@ _UNREADABLE = {
 _MOST_PAGES, _MOST_FOR_DOUBLE_BITS = 63, 15
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """One thing that is wrong; the fields mean what they mean in ``Cause``, which a policy makes of it."""
 
     reason: Reason

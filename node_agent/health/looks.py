@@ -8,7 +8,8 @@ import asyncio
 import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.hardware.figures import Figures
 from node_agent.hardware.provider import GpuReadings
@@ -25,8 +26,7 @@ OLDEST_SECONDS = 10.0
 FIRST_SECONDS = 2.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """What a GPU told ``at`` that wall-clock time in seconds.
 
     ``nvlink_throughput`` is in bytes a second, of both directions of all links, between the last two looks with

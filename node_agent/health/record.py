@@ -5,10 +5,11 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.health.chart import Chart, Course
 from node_agent.kit.files import abandoned, keep_aside, write_atomic
@@ -31,8 +32,7 @@ log = Log(__name__)
 Charts = Mapping[GpuUuid, Chart]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Course:
+class _Course(Struct, frozen=True, kw_only=True):
     """The course of the trouble with this key."""
 
     reason: Reason
@@ -42,8 +42,7 @@ class _Course:
     boot: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Gpu:
+class _Gpu(Struct, frozen=True, kw_only=True):
     """A chart as the file has it."""
 
     uuid: GpuUuid
@@ -53,8 +52,7 @@ class _Gpu:
     gone: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Payload:
+class _Payload(Struct, frozen=True, kw_only=True):
     gpus: tuple[_Gpu, ...] = ()
 
 

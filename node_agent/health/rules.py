@@ -5,7 +5,9 @@ and the last one that covers a trouble decides. ``verdicts`` asks, and ``Decisio
 """
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.health.policy import Action, ClearedBy
 from node_agent.health.xids import xid
@@ -42,8 +44,7 @@ _DEFAULTS: Mapping[Reason, Action] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """What a trouble costs once it was seen ``after`` times in ``within`` seconds, and what ends it.
 
     ``rule`` names the rule that decided on the action, as the operator finds it.
@@ -60,8 +61,7 @@ class Decision:
         return SEVERITIES[self.action]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
+class Rule(Struct, frozen=True, kw_only=True):
     """What to do about some Xids or reasons. Without an action, or without an end, the rules before it stay in force.
 
     ``name`` is where it stands, such as ``agent.health.rules[2]``.
@@ -86,8 +86,7 @@ class Rule:
         return replace(after, action=self.action, after=self.after, within=self.within, rule=self.name)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True):
     """The rules of the configuration, the last one the strongest."""
 
     rules: tuple[Rule, ...] = ()

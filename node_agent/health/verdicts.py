@@ -6,7 +6,9 @@ says what a trouble costs and what ends it; a trouble that comes again and again
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.errors import DeviceLost, HardwareError, NotSupported
 from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction
@@ -103,8 +105,7 @@ def of_probe(outcome: GpuReadings | HardwareError) -> tuple[Finding, ...]:
     return findings(outcome)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdicts:
+class Verdicts(Struct, frozen=True, kw_only=True):
     """The rules at work in the boot ``boot``; GPUs are probed every ``probe_seconds``. ``now`` is wall-clock time."""
 
     policy: Policy = field(default_factory=Policy)
@@ -219,8 +220,7 @@ class Verdicts:
         return course.last + min(LONGEST_HOLD, self.probe_seconds * 2.0**count)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class Look(Struct, frozen=True, kw_only=True):
     """What one look at a GPU came to."""
 
     outcome: GpuReadings | HardwareError

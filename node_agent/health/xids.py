@@ -5,8 +5,9 @@ that report them. What a fault costs here is a default: the configuration may sa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from node_agent.health.policy import Action, ClearedBy
 
@@ -25,8 +26,7 @@ class XidScope(StrEnum):
     NODE = "node"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Xid:
+class Xid(Struct, frozen=True, kw_only=True):
     """One number of the catalogue. ``name`` is its meaning in a few words."""
 
     code: int

@@ -10,11 +10,11 @@ import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 import h11
+from msgspec import Struct, field
 
 from node_agent.kit.logs import Log
 from node_agent.kit.tasks import cancel
@@ -27,8 +27,7 @@ BUSY = b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """What was asked for: ``path`` without the ``query``, which is what followed the question mark.
 
     ``accept`` says, as the header of that name, in which forms the answer is wanted.
@@ -39,8 +38,7 @@ class Request:
     accept: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Response:
+class Response(Struct, frozen=True, kw_only=True):
     """An answer; ``more`` are parts that follow the body as they come, until they end or the other side is gone.
 
     ``headers`` are those of an answer that is whole, besides the usual ones.
@@ -59,8 +57,7 @@ Routes = Mapping[str, Route]
 """By path, for GET and HEAD; what changes something is by ``POST`` and the path, as ``POST /clear``."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What one listener bears: open connections, how many of them with an answer that goes on, the bytes of a request,
     seconds to send one and to take its answer, or a part of one that goes on.
     """
@@ -72,8 +69,7 @@ class Limits:
     answer_seconds: float = 30.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Listener:
+class _Listener(Struct, frozen=True, kw_only=True):
     """What the connections of one listener have in common."""
 
     routes: Routes

@@ -8,16 +8,16 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
+from msgspec import Struct
+
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Busy:
+class Busy(Struct, frozen=True, kw_only=True):
     """What a lane is doing: the name of the call and when it began (``time.monotonic()``, seconds)."""
 
     call: str

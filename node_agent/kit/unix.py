@@ -1,8 +1,9 @@
 """Unix sockets in the file system: paths that fit, and removing only what is one's own."""
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 # The kernel's sockaddr_un holds 108 bytes with the closing NUL; Go and Python both refuse longer paths.
 LONGEST_PATH = 107
@@ -18,8 +19,7 @@ def checked(path: Path) -> Path:
     return path
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FileIdentity:
+class FileIdentity(Struct, frozen=True, kw_only=True):
     """Tells one socket from another made later under the same name.
 
     File systems give an inode's number to the next file at once; the time of modification is when a socket was bound,

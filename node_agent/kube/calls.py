@@ -8,11 +8,11 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
+from msgspec import Struct, field
 
 from node_agent.errors import KubeAccessError, KubeError, TooManyRequests, Unavailable
 from node_agent.kit.backoff import pauses, spread
@@ -32,8 +32,7 @@ LONGEST_PAUSE = 5.0
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class Patience(Struct, frozen=True, kw_only=True):
     """Seconds: for one try, for a call with all its tries, and the first pause between two."""
 
     attempt: float = 10.0
@@ -41,8 +40,7 @@ class Patience:
     pause: float = 0.2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """What is asked: ``verb`` is RBAC's; ``repeatable`` says whether it does no harm when it is carried out twice."""
 
     verb: str

@@ -5,12 +5,12 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from random import randint
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from node_agent.errors import NotFound, Unavailable
 from node_agent.kit.shallow import decoded
@@ -40,16 +40,14 @@ class EventType(StrEnum):
     BOOKMARK = "BOOKMARK"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class WatchEvent:
+class WatchEvent(Struct, frozen=True, kw_only=True):
     """One change with the object as it then was, or with BOOKMARK nothing but the resourceVersion that was reached."""
 
     type: EventType
     object: Object
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True, kw_only=True):
     """Objects as they were at one ``resource_version``, from which a watch goes on."""
 
     items: tuple[Object, ...]

@@ -1,16 +1,17 @@
 """Where the API keeps each kind of object: the paths that ``client`` asks for."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 Object = dict[str, Any]
 """An API object, as its JSON."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True, kw_only=True):
     """A kind of object in one version of its API group; the core group is called ``""``."""
 
     plural: str

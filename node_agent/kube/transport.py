@@ -10,9 +10,9 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 
 import h11
+from msgspec import Struct, field
 
 CONNECT_SECONDS = 5.0
 # Servers close idle connections after a minute or more; a request into one that just closes is lost.
@@ -37,8 +37,7 @@ class Unreached(ConnectionError):
     """No connection came about, so the request was not sent."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True, kw_only=True):
     """A request; ``target`` is the path with the query."""
 
     method: str
@@ -47,8 +46,7 @@ class Outgoing:
     body: bytes = b""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """A whole answer; the names of headers are in lower case."""
 
     status: int
@@ -56,8 +54,7 @@ class Answer:
     body: bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True, kw_only=True):
     """Where the server is. ``tls`` gives the context for a new connection, None for plain HTTP."""
 
     host: str

@@ -7,9 +7,10 @@ after each of its restarts, and may ask at any time.
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from node_agent.errors import KubeletError, RegistrationRefused
 from node_agent.kit.latest import Latest
@@ -23,8 +24,7 @@ DEVICE_PLUGIN, DRA_PLUGIN = "DevicePlugin", "DRAPlugin"
 TIMEOUT_SECONDS = 15.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Announcement:
+class Announcement(Struct, frozen=True, kw_only=True):
     """What a plugin is: its ``kind``, its name there, the socket that serves it, and the versions that it speaks."""
 
     kind: str
@@ -33,8 +33,7 @@ class Announcement:
     versions: Sequence[str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True, kw_only=True):
     """What the kubelet said of the plugin, ``count`` times so far."""
 
     count: int = 0

@@ -1,14 +1,14 @@
 """What the kubelet's configuration file says of how it aligns devices, CPUs and memory."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from node_agent.errors import ConfigError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alignment:
+class Alignment(Struct, frozen=True, kw_only=True):
     """The policy and scope of the kubelet's topology manager, and the policy's options; the defaults are its own."""
 
     policy: str = "none"

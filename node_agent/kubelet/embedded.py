@@ -10,13 +10,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 from grpc import aio
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.errors import KubeletError, RegistrationRefused
 from node_agent.kit.files import write_atomic
@@ -37,8 +38,7 @@ RECEIVE_LIMIT = 4 * 1024 * 1024
 LOOK_SECONDS = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ResourceView:
+class ResourceView(Struct, frozen=True, kw_only=True):
     """What the kubelet holds of one resource: the device list as last sent, ``connected`` while its stream lives."""
 
     endpoint: str = ""

@@ -1,15 +1,15 @@
 """All that the kubelet gives out by NUMA node: what there is, and what pods hold, as its pod resources API tells."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from node_agent.kubelet.podresources import TIMEOUT_SECONDS, lister
 from node_agent.wire import podresources_v1_pb2 as wire
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Memory:
+class Memory(Struct, frozen=True, kw_only=True):
     """A block of memory, or of huge pages, on all of its NUMA ``nodes`` together; ``size`` in bytes."""
 
     kind: str
@@ -17,8 +17,7 @@ class Memory:
     nodes: frozenset[int] = frozenset()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Amounts:
+class Amounts(Struct, frozen=True, kw_only=True):
     """``devices`` has the NUMA nodes of each device by resource and id; none where its plugin gave none.
 
     Without a policy that gives out CPUs or memory one by one there is none of these.
@@ -29,8 +28,7 @@ class Amounts:
     memory: tuple[Memory, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeResources:
+class NodeResources(Struct, frozen=True, kw_only=True):
     """What could be given out if no pod held any, what pods hold, and the pods by namespace and name."""
 
     allocatable: Amounts

@@ -4,11 +4,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from grpc import aio
+from msgspec import Struct
 
 from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
@@ -24,8 +24,7 @@ RECEIVE_LIMIT = 16 * 1024 * 1024
 TIMEOUT_SECONDS = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodDevice:
+class PodDevice(Struct, frozen=True, kw_only=True):
     """A device that a container has, by its id within ``of``: a resource, or the driver of a ``claim``.
 
     ``claim`` is ``namespace/name``, ``pool`` and ``share_id`` are the claim's; all are empty for a resource.

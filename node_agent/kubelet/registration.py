@@ -3,12 +3,12 @@
 Before it answers, the kubelet dials the plugin's socket back and asks for its options, so the plugin serves first.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 import grpc
 from grpc import aio
+from msgspec import Struct
 
 from node_agent.errors import KubeletError, RegistrationRefused
 from node_agent.kubelet.server import describe
@@ -31,8 +31,7 @@ class Phase(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True, kw_only=True):
     """Where a plugin stands with the kubelet, in words for people, and how often it was registered."""
 
     phase: Phase = Phase.WAITING

@@ -8,9 +8,10 @@ import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from node_agent.errors import KubeletError
 from node_agent.kit.latest import Latest
@@ -23,8 +24,7 @@ WRITTEN_SECONDS = 2.0
 LOOK_SECONDS = 0.05
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Written:
+class Written(Struct, frozen=True, kw_only=True):
     """The ids of the devices that pods have by their limits, by resource, as written ``at`` (wall-clock seconds).
 
     ``is_new`` where that was after it had been asked for: pods that had ended by then are not in it.

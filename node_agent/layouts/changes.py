@@ -1,7 +1,8 @@
 """One GPU's way to what is wanted of it, step by step, and back where a step fails."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.errors import HardwareError, InUse
 from node_agent.hardware.provider import Partitioning
@@ -16,8 +17,7 @@ from node_agent.partition.plan import Action, Step, steps_to
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Changer:
+class Changer(Struct, frozen=True, kw_only=True):
     """Carries steps out. ``look`` has the inventory looked at anew: only then do the front doors get GPUs back."""
 
     partitioning: Partitioning

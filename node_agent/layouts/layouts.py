@@ -8,8 +8,10 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import repeat
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.allocation.ledger import Ledger
 from node_agent.errors import ConfigError, DeviceHeld, LayoutRefused, NodeAgentError
@@ -41,8 +43,7 @@ Owner = Callable[[], str]
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Failure:
+class _Failure(Struct, frozen=True, kw_only=True):
     """What a GPU has failed at or waits for a reset for, and when it may be tried again.
 
     At once where its ``mode`` is another one by then.
@@ -55,8 +56,7 @@ class _Failure:
     not_before: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Way:
+class _Way(Struct, frozen=True, kw_only=True):
     """One GPU's plan, who has what of it, and what was there when it was made."""
 
     gpu: Gpu

@@ -4,8 +4,9 @@ import asyncio
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.config.settings import Settings
 from node_agent.errors import ConfigError
@@ -20,8 +21,7 @@ LOOK_SECONDS = 10.0
 PATIENCE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class Order(Struct, frozen=True, kw_only=True):
     """The layout ``name`` that ``source`` asks for, and the terms.
 
     ``layouts`` are those of the file, None where the usual ones of the node's GPUs are meant; ``trouble`` says why the

@@ -5,7 +5,8 @@ all that it touches, and has written down what was there before.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.allocation.ledger import Ledger
@@ -17,8 +18,7 @@ from node_agent.partition.plan import Action, Step
 _NOTES = "layout"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Before:
+class Before(Struct, frozen=True, kw_only=True):
     """What was on a GPU when a change began: where an undo leads back to."""
 
     enabled: bool

@@ -1,8 +1,9 @@
 """What came of a layout that was asked for, for all who tell of it: values."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from node_agent.model.gpu import DeviceName
 
@@ -15,8 +16,7 @@ class Phase(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuChange:
+class GpuChange(Struct, frozen=True, kw_only=True):
     """One GPU on its way to the layout.
 
     ``waits`` says what for, ``trouble`` what went wrong; ``done`` are the steps that were taken in the last try, and
@@ -36,8 +36,7 @@ class GpuChange:
         return f"{self.gpu}: {'; '.join(filter(None, (self.trouble, undone, waits)))}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayoutState:
+class LayoutState(Struct, frozen=True, kw_only=True):
     """Where the node is with the layout ``name`` that ``source`` asks for.
 
     ``trouble`` is what concerns the whole node. ``owner`` is who cuts this node's GPUs in the agent's place.

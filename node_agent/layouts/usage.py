@@ -1,8 +1,9 @@
 """Who has what of a GPU that may be cut anew. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.model.gpu import Gpu, GpuUuid, PartitionMode
@@ -14,8 +15,7 @@ from node_agent.partition.plan import Plan, State
 PROCESSES = "processes that run on it"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Usage:
+class Usage(Struct, frozen=True, kw_only=True):
     """The holders of each piece that is in use, and of the GPU as a whole, in words."""
 
     pieces: Mapping[Piece, tuple[str, ...]]

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import yaml
+from msgspec import Struct, field
 
 from node_agent.config.check import known_paths
 from node_agent.config.file import File
@@ -32,8 +32,7 @@ _IGNORED = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Migration:
+class Migration(Struct, frozen=True, kw_only=True):
     """What takes the place of NVIDIA's values. ``template`` has parts of the pod template by their dotted paths."""
 
     configurations: Mapping[str, str]
@@ -45,8 +44,7 @@ class Migration:
     findings: tuple[Finding, ...]
 
 
-@dataclass(slots=True)
-class _Found:
+class _Found(Struct):
     """What the pieces say so far; of two that say one thing differently the last holds, and that is told."""
 
     settings: dict[str, object] = field(default_factory=dict)

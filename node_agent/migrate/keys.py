@@ -1,16 +1,17 @@
 """What can become of a key of NVIDIA's values, and the pieces of ours that are made of it. ``tables`` has the keys."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
+
+from msgspec import Struct
 
 Fate = Literal["configuration", "manifest", "stays", "not needed", "no equal", "to decide"]
 """Becomes a key of the configuration; becomes a part of the manifests; goes on to be somebody else's; is there without
 being asked for; cannot be had; is for a person to decide."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True, kw_only=True):
     """What became of what stands at ``path``, and why. The path of a list's item has its name in brackets."""
 
     path: str
@@ -18,39 +19,34 @@ class Finding:
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """A value of our configuration by the dotted path of its key: of all named configurations, as a flag would be."""
 
     path: str
     value: object
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Named:
+class Named(Struct, frozen=True, kw_only=True):
     """A named configuration in the form of NVIDIA's device plugin."""
 
     name: str
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layouts:
+class Layouts(Struct, frozen=True, kw_only=True):
     """A file of named MIG layouts, in the form of mig-parted."""
 
     text: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PodPart:
+class PodPart(Struct, frozen=True, kw_only=True):
     """What is laid over the DaemonSet's pod template at this dotted path; the agent's container goes by its name."""
 
     path: str
     value: Any
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Monitoring:
+class Monitoring(Struct, frozen=True, kw_only=True):
     """PodMonitor, alerts and dashboard are wanted."""
 
 
@@ -59,8 +55,7 @@ Reader = Callable[[str, Any], Iterator[Piece]]
 """Makes the pieces of a key's path and its value. Raises ConfigError where the value cannot be what it should."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """A key of a chart and all below it. ``what`` is the key of ours or the part of a manifest, else the reason."""
 
     path: str
@@ -69,18 +64,16 @@ class Key:
     read: Reader | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True, kw_only=True, dict=True):
     """A chart's keys by their paths. A section that its key ``enabled`` switches off says nothing else."""
 
     name: str
     title: str
     keys: Mapping[str, Key]
-    sections: frozenset[str] = field(init=False)
 
-    def __post_init__(self) -> None:
-        prefixes = {path[:end] for path in self.keys for end, sign in enumerate(path) if sign == "."}
-        object.__setattr__(self, "sections", frozenset(prefixes))
+    @cached_property
+    def sections(self) -> frozenset[str]:
+        return frozenset(path[:end] for path in self.keys for end, sign in enumerate(path) if sign == ".")
 
     def knows(self, top: str) -> bool:
         """Whether a key of this name may stand at the top."""

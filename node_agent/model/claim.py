@@ -1,15 +1,15 @@
 """A ResourceClaim as far as a node has to do with it: what was allocated here, and with which configuration."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import NewType
+
+from msgspec import Struct, field
 
 ClaimUid = NewType("ClaimUid", str)
 """The identity of a claim; another claim may come under the same name."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AllocatedDevice:
+class AllocatedDevice(Struct, frozen=True, kw_only=True):
     """One result of an allocation.
 
     ``request`` is the request's name, with ``/subrequest`` where it chose among several. ``share_id`` tells the shares
@@ -32,8 +32,7 @@ class AllocatedDevice:
         return self.request.partition("/")[0]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OpaqueConfig:
+class OpaqueConfig(Struct, frozen=True, kw_only=True):
     """Configuration for a driver, for the named requests or, where there are none, for all."""
 
     driver: str
@@ -42,8 +41,7 @@ class OpaqueConfig:
     from_class: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A claim; ``results`` is None while nothing is allocated. ``configs`` are in the order of their precedence."""
 
     uid: ClaimUid

@@ -1,7 +1,8 @@
 """What is offered as one device in a ResourceSlice, and the hardware that it stands for."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from node_agent.model.gpu import DeviceName, GpuUuid
 from node_agent.model.partition import Part, Place
@@ -15,8 +16,7 @@ class DeviceKind(StrEnum):
     MIG = "mig"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublishedDevice:
+class PublishedDevice(Struct, frozen=True, kw_only=True):
     """A device by the name under which it is published; whoever holds it holds all of ``gpus``.
 
     A partition is the ``part`` of one GPU, whether it is there already or is made for whoever gets it.

@@ -1,9 +1,10 @@
 """One GPU as the agent knows it. An attribute that the hardware cannot tell is None, never zero."""
 
 import re
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NewType
+
+from msgspec import Struct
 
 from node_agent.model.pci import PciAddress
 
@@ -23,8 +24,7 @@ def device_name(text: str) -> DeviceName:
     return DeviceName(text)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class ComputeCapability:
+class ComputeCapability(Struct, frozen=True, kw_only=True, order=True):
     """CUDA compute capability, such as 9.0."""
 
     major: int
@@ -56,8 +56,7 @@ class PartitionMode(StrEnum):
         return self in (PartitionMode.ENABLED, PartitionMode.DISABLE_PENDING)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True, kw_only=True):
     """One physical GPU.
 
     ``index`` is the place in the driver's enumeration of this snapshot: for display only, it moves. ``minor`` numbers

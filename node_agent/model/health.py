@@ -1,9 +1,11 @@
 """The health of devices: open causes, where each of them reaches, and the verdict that follows from them."""
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.model.gpu import GpuUuid
 
@@ -45,8 +47,7 @@ class Reason(StrEnum):
     NOT_PROBED = "not-probed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Instance:
+class Instance(Struct, frozen=True, kw_only=True):
     """The part of a GPU in MIG mode that a cause is confined to, by the driver's ids; all of it without ``compute``."""
 
     id: int
@@ -60,8 +61,7 @@ CauseKey: TypeAlias = tuple[Reason, int | None, Instance | None]
 """What tells two troubles of one GPU apart: the reason, the driver's number, and the instance it is confined to."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True, kw_only=True):
     """One open trouble of one GPU. ``message`` is for people: what was seen; ``clears``: what ends it.
 
     It reaches the whole GPU unless it is confined: to one ``instance`` of a GPU in MIG mode, or to the links to its
@@ -93,8 +93,7 @@ class Cause:
         return f"{self.message}; {self.clears}" if self.clears else self.message
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceHealth:
+class DeviceHealth(Struct, frozen=True, kw_only=True):
     """The open causes of one device, as far as they reach it."""
 
     causes: tuple[Cause, ...] = ()
@@ -111,8 +110,7 @@ class DeviceHealth:
 HEALTHY = DeviceHealth()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HealthReport:
+class HealthReport(Struct, frozen=True, kw_only=True):
     """The open causes of every GPU that is known, oldest first; ``others`` are those of all the rest.
 
     A cause confined to links or to an instance degrades the GPU, and withdraws only what needs just those.

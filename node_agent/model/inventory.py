@@ -1,8 +1,10 @@
 """One frozen snapshot of the node's GPUs; the generation grows with each snapshot that differs from the last."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cached_property
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.links import LinkGraph
@@ -10,8 +12,7 @@ from node_agent.model.partition import DeviceUuid, Instance, Partition, Partitio
 from node_agent.model.vendor import NVIDIA, Vendor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DriverInfo:
+class DriverInfo(Struct, frozen=True, kw_only=True):
     """Versions of the driver; ``cuda`` is the highest CUDA version that it serves, as ``12.4``."""
 
     version: str | None = None
@@ -19,8 +20,7 @@ class DriverInfo:
     library: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MissingGpu:
+class MissingGpu(Struct, frozen=True, kw_only=True):
     """A GPU that the driver counts but cannot be read: where it is, as far as known, and why."""
 
     index: int
@@ -28,8 +28,7 @@ class MissingGpu:
     uuid: GpuUuid | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inventory:
+class Inventory(Struct, frozen=True, kw_only=True, dict=True):
     """What the node has. ``gpus`` are in the order of their PCI addresses; ``missing`` are counted but unreadable.
 
     ``profiles`` are what each GPU that can be cut can be cut to, and ``instances`` what lies on those that are cut now;

@@ -1,9 +1,10 @@
 """How the GPUs of one node reach each other: NVLink, and the PCIe path that always exists."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import combinations
+
+from msgspec import Struct, field
 
 from node_agent.model.gpu import GpuUuid
 
@@ -24,8 +25,7 @@ class PciePath(IntEnum):
         return {0: "PSB", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}[self.value]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(Struct, frozen=True, kw_only=True):
     """What joins two GPUs.
 
     ``nvlinks`` counts active NVLinks usable between the two (through a switch: the lesser count of both ends);
@@ -51,8 +51,7 @@ def pair(a: GpuUuid, b: GpuUuid) -> Pair:
     return frozenset((a, b))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinkGraph:
+class LinkGraph(Struct, frozen=True, kw_only=True):
     """The links of all pairs of GPUs; symmetric. A pair that is not listed has ``NO_LINK``."""
 
     links: Mapping[Pair, Link] = field(default_factory=dict)

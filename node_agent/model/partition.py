@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass, field
 from typing import NewType, TypeAlias
 
+from msgspec import Struct
+
 from node_agent.model.gpu import GpuUuid
 
 PartitionUuid = NewType("PartitionUuid", str)
@@ -18,8 +20,7 @@ DeviceUuid: TypeAlias = GpuUuid | PartitionUuid
 """The identity of what is given out by itself."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True, order=True):
     """Where a GPU instance lies on its GPU, in memory slices: ``start`` to ``start + length``."""
 
     start: int
@@ -36,8 +37,7 @@ class Placement:
         return f"{self.start}:{self.length}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Engines:
+class Engines(Struct, frozen=True, kw_only=True):
     """How many engines of each kind a GPU instance has; its compute instances share them."""
 
     copy_engines: int = 0
@@ -47,8 +47,7 @@ class Engines:
     optical_flow_engines: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionProfile(Engines):
+class PartitionProfile(Engines, frozen=True, kw_only=True):
     """A shape that a GPU can be cut to, by the driver's own name (``1g.18gb+me``).
 
     ``id`` is the driver's number for it, ``memory`` in bytes, ``limit`` how many fit on an empty GPU, ``placements``
@@ -64,8 +63,7 @@ class PartitionProfile(Engines):
     placements: tuple[Placement, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True):
     """What a GPU instance is, or is to be: a profile's name at a placement.
 
     ``computes`` are the sizes of its compute instances in compute slices, largest first: none in one that is half made,
@@ -87,8 +85,7 @@ class Piece:
         return f"{self.profile} at {self.placement.start}{divided}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """What a partition takes of its GPU; it says the same of one that is yet to be made, or made again.
 
     ``profile`` is the full name. ``computes`` are the first compute slice of its GPU instance that it has and how many,
@@ -118,8 +115,7 @@ class Part:
         return f"{self.profile} at {self.placement.start}{within}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """A GPU, or a part of it: what two holders may not have at once."""
 
     gpu: GpuUuid
@@ -134,8 +130,7 @@ class Place:
         return self.gpu if self.part is None else f"{self.part} of {self.gpu}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Partition(Engines):
+class Partition(Engines, frozen=True, kw_only=True):
     """One live partition. ``instance`` and ``compute_instance`` are the driver's ids, reused after it is destroyed.
 
     ``profile`` is its full name: ``1c.3g.71gb`` where it fills only one of the three compute slices of its GPU

@@ -1,7 +1,8 @@
 """What is given out by itself: a GPU, or a partition of one."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.model.gpu import Gpu
 from node_agent.model.health import Instance
@@ -9,8 +10,7 @@ from node_agent.model.naming import named
 from node_agent.model.partition import DeviceUuid, Partition, Place
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unit:
+class Unit(Struct, frozen=True, kw_only=True):
     """A GPU, or the ``partition`` of it. Sizes that it does not tell are None."""
 
     gpu: Gpu

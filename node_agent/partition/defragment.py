@@ -8,9 +8,11 @@ arrangements of what is idle are looked at.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.model.gpu import DeviceName, PartitionMode
 from node_agent.model.partition import Piece
@@ -30,8 +32,7 @@ class Mode(StrEnum):
     ACT = "act"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True, kw_only=True):
     """What may be done, and for whom.
 
     ``least_priority`` is that of the requests for which idle partitions may be merged; ``change_mode`` says whether a
@@ -43,8 +44,7 @@ class Policy:
     change_mode: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CutGpu:
+class CutGpu(Struct, frozen=True, kw_only=True):
     """A GPU that can be cut, and what is on it."""
 
     name: DeviceName
@@ -53,8 +53,7 @@ class CutGpu:
     resetless: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Request:
+class Request(Struct, frozen=True, kw_only=True):
     """Something that waits: a profile, or ``WHOLE``. Higher priorities come first, and among equals the first."""
 
     wants: str
@@ -72,8 +71,7 @@ class Verdict(StrEnum):
     NONE = "does not fit"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
-class Cost:
+class Cost(Struct, frozen=True, kw_only=True, order=True):
     """What it costs, the gravest first: resets, changes of mode, memory slices of idle partitions that are lost, steps.
 
     Last the outlook of the GPU afterwards, as a negative number: less is better in all of them.
@@ -86,8 +84,7 @@ class Cost:
     outlook: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Outcome:
+class Outcome(Struct, frozen=True, kw_only=True):
     """How one request is served: by ``piece`` of ``gpu`` (None: all of it) after ``steps``.
 
     ``moved`` are idle pieces with where they are made again, ``lost`` those that are not. ``act`` says that the policy
@@ -106,8 +103,7 @@ class Outcome:
     reason: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Option:
+class _Option(Struct, frozen=True, kw_only=True):
     """A way to serve a request: what is given out (None: the whole GPU), and where all that is idle lies then."""
 
     gpu: CutGpu

@@ -6,9 +6,10 @@ are the shared counters of a slice (``counters``).
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NewType
+
+from msgspec import Struct
 
 from node_agent.model.partition import PartitionProfile, Piece, Placement
 
@@ -28,8 +29,7 @@ _ENGINES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """The rules of one GPU model; ``profiles`` as the driver lists them. ``rules_of`` makes one for all its GPUs."""
 
     profiles: tuple[PartitionProfile, ...]

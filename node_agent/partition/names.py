@@ -5,7 +5,8 @@ Each spelling is reversible by itself, without a table of profiles: ``1g.18gb+me
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.model.gpu import DeviceName, device_name
 from node_agent.model.partition import Piece, Placement
@@ -19,8 +20,7 @@ _DEVICE = re.compile(r"(.+)-mig-(?:(\d+)c-)?(\d+)g-(\d+)gb((?:-[a-z]+)*)-(\d+)(?
 _WITHOUT = "no"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProfileName:
+class ProfileName(Struct, frozen=True, kw_only=True):
     """The parts of a name such as ``1c.3g.71gb+me``: ``attribute`` with its sign, ``computes`` None if it is whole."""
 
     slices: int
@@ -81,8 +81,7 @@ def partition_name(gpu: DeviceName, profile: str, placement: Placement, compute_
     return device_name(f"{gpu}-mig-{part}{name.slices}g-{name.gigabytes}gb-{'-'.join(tail)}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartitionName:
+class PartitionName(Struct, frozen=True, kw_only=True):
     """What a partition's device name says."""
 
     gpu: DeviceName

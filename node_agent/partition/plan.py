@@ -6,8 +6,9 @@ that nothing can be saved: what is neither kept nor in use is removed, and what 
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from node_agent.errors import LayoutRefused
 from node_agent.model.gpu import PartitionMode
@@ -25,8 +26,7 @@ class Action(StrEnum):
     CREATE = "make"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """One call of the driver; ``piece`` is what it is about unless it is about the mode."""
 
     action: Action
@@ -36,8 +36,7 @@ class Step:
         return self.action if self.piece is None else f"{self.action} {self.piece}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class State(Struct, frozen=True, kw_only=True):
     """What is on a GPU now. ``mode`` is None where it has no MIG; ``busy`` says that the whole GPU is in use."""
 
     mode: PartitionMode | None
@@ -46,16 +45,14 @@ class State:
     busy: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Goal:
+class Goal(Struct, frozen=True, kw_only=True):
     """What a GPU is to be: MIG on or off, and how many of each profile."""
 
     enabled: bool
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """The steps in their order, and the pieces that stay. No step is taken before the waiting is over:
 
     ``waits_for`` are pieces in use that are to go, and ``needs_idle`` says that the whole GPU is in use and has to

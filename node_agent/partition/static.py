@@ -5,8 +5,9 @@ this, the one with the best outlook for what is left. The search is exact, and s
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
+
+from msgspec import Struct
 
 from node_agent.errors import LayoutRefused
 from node_agent.model.partition import Piece
@@ -21,8 +22,7 @@ Worth = tuple[int, int, int]
 """How many pieces in use are kept, how many at all, and the outlook for what is left."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True, kw_only=True):
     """A GPU instance without its place: the profile, and the sizes of its compute instances as in ``Piece``."""
 
     profile: str

@@ -1,15 +1,16 @@
 """Who holds what: the ledger's grants, and of each device the containers that have it, as the kubelet tells."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.kit.latest import Latest
 from node_agent.kubelet.podresources import PodDevice
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Holding:
+class Holding(Struct, frozen=True, kw_only=True):
     """A device that ``holder`` has; ``pods`` are the containers that have it, none before the kubelet tells of them.
 
     A claim may be shared by several pods.

@@ -8,9 +8,10 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from node_agent.errors import Forbidden, LabelsNotWritten, NotFound
 from node_agent.kit.files import remove, write_atomic
@@ -30,8 +31,7 @@ Labels = Mapping[str, str]
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class Stored(Struct, frozen=True, kw_only=True):
     """The labels of ours that stand in a place, and who else has set which."""
 
     own: Labels = field(default_factory=dict)

@@ -6,7 +6,8 @@ A label that somebody else has set is that one's, unless the agent is told to ta
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.kit.backoff import spread
 from node_agent.kit.logs import Log
@@ -20,8 +21,7 @@ LOOK_SECONDS = 300.0
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """What is to stand in the place, and the labels that are left to others, each with whose it is."""
 
     labels: Labels

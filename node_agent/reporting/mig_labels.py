@@ -5,8 +5,9 @@ labels of the node's GPUs are then those of its MIG devices. ``labels`` puts the
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Literal
+
+from msgspec import Struct, field
 
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.partition import Partition
@@ -16,8 +17,7 @@ from node_agent.sharing.shares import Shared
 _INVALID = "-MIG-INVALID"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MigOffer:
+class MigOffer(Struct, frozen=True, kw_only=True):
     """The ``devices`` that are offered by limits, each as it is shared, and the GPUs that are cut for such devices."""
 
     strategy: Literal["none", "single", "mixed"] = "none"

@@ -4,10 +4,11 @@ True while all GPUs are in service, also those that are degraded; False where on
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
+
+from msgspec import Struct
 
 from node_agent.kube.resources import Object
 from node_agent.model.health import Reason
@@ -19,8 +20,7 @@ REPORTER = "gpu-node-agent"
 LONGEST_MESSAGE = 1024
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ConditionKind:
+class ConditionKind(Struct, frozen=True, kw_only=True):
     """A condition by its type, and whose field it is: each has an owner of its own, since one takes away what it leaves
     out.
     """
@@ -38,8 +38,7 @@ class Truth(StrEnum):
     UNKNOWN = "Unknown"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NodeCondition:
+class NodeCondition(Struct, frozen=True, kw_only=True):
     """What the condition says, without its times; ``reason`` is one word for machines."""
 
     status: Truth

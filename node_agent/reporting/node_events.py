@@ -8,8 +8,9 @@ server; what could not be written for a while is old news, and dropped.
 import math
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+from msgspec import Struct, field
 
 from node_agent.kit.backoff import pauses
 from node_agent.kube.resources import Object
@@ -34,8 +35,7 @@ WARNINGS = {"degraded": "GPUDegraded", "withdrawn": "GPUWithdrawn", "evicted": "
 WORSE = ("healthy", *WARNINGS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Notice:
+class Notice(Struct, frozen=True, kw_only=True):
     """Something to tell; two of one ``key`` are the same happening again. ``note`` is for people."""
 
     key: tuple[object, ...]
@@ -45,8 +45,7 @@ class Notice:
     action: str = ACTION
 
 
-@dataclass(kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, kw_only=True):
     """One Event: how often it happened, how often of that is written, and when it may be written next.
 
     Times are those of a clock that nobody sets.

@@ -6,7 +6,8 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.model.inventory import Inventory
 from node_agent.reporting.health import CauseStatus, HealthDocument
@@ -19,8 +20,7 @@ from node_agent.reporting.status import Status
 GIB = 1 << 30
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True, kw_only=True):
     """A value in force, and where it came from."""
 
     key: str
@@ -28,8 +28,7 @@ class Setting:
     source: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(Struct, frozen=True, kw_only=True):
     """All that the page shows, at ``now`` in wall-clock seconds; ``refresh`` seconds later it is asked for again."""
 
     status: Status

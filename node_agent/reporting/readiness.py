@@ -6,10 +6,10 @@ rest goes on. The agent as a whole is ``starting`` until it was ready once or a 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
+from msgspec import Struct, field
 
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.health import HealthReport, Reason
@@ -28,8 +28,7 @@ class Phase(StrEnum):
     NOT_READY = "not-ready"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """What the judgement rests on. ``resources`` and ``claims`` are None where that front door is off.
 
     ``stalled`` says what the driver hangs in; ``mps`` has for each GPU that is shared by MPS why its daemon does not

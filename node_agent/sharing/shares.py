@@ -5,8 +5,9 @@ package's other parts.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from node_agent.config.settings import SharingRule
 from node_agent.model.gpu import GpuUuid
@@ -41,8 +42,7 @@ class Interval(StrEnum):
         return list(Interval).index(self)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True, kw_only=True):
     """How one GPU or partition is shared: ``replicas`` devices of it are offered as ``resource``.
 
     ``renamed``: that is another name than the GPU has as a whole. ``at_most_one`` refuses a container that asks for
@@ -63,8 +63,7 @@ class Shared:
     multi_user: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shares:
+class Shares(Struct, frozen=True, kw_only=True):
     """What is shared; ``notes`` say which words of the rules mean nothing on this node."""
 
     gpus: Mapping[DeviceUuid, Shared] = field(default_factory=dict)

@@ -4,8 +4,9 @@ import asyncio
 import os
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.errors import CallTimedOut, HardwareError, NotSupported
 from node_agent.kit.programs import put_away
@@ -18,8 +19,7 @@ CALL = "nvidia-smi compute-policy --set-timeslice"
 _NOT_AVAILABLE, _NO_PERMISSION = 3, 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class Program(Struct, frozen=True, kw_only=True):
     """A program of the driver as the agent sees it, and a folder with the NVML that belongs to it, if not the system's.
 
     The folder has nothing else: the driver's root has a C library of its own, which does not go with this loader.

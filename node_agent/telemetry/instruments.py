@@ -5,7 +5,8 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 # Upper bounds in seconds; the kubelet gives a call 45.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -15,8 +16,7 @@ OK, FAILED = "ok", "failed"
 Labels = tuple[str, ...]
 
 
-@dataclass(kw_only=True, slots=True)
-class Times:
+class Times(Struct, kw_only=True):
     """How often something took so long: by bucket, the last of which has no bound, and in all."""
 
     seconds: float = 0.0
@@ -27,8 +27,7 @@ class Times:
         return sum(self.buckets)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Instrument:
+class Instrument(Struct, frozen=True, kw_only=True):
     """What is told of; ``labels`` are the names of its labels."""
 
     name: str
@@ -36,21 +35,19 @@ class Instrument:
     labels: Labels = ()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Count(Instrument):
+class Count(Instrument, frozen=True, kw_only=True):
     """Something that happens."""
 
-    values: dict[Labels, int] = field(default_factory=lambda: defaultdict(int), repr=False)
+    values: dict[Labels, int] = field(default_factory=lambda: defaultdict(int))
 
     def happened(self, *labels: str) -> None:
         self.values[labels] += 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing(Instrument):
+class Timing(Instrument, frozen=True, kw_only=True):
     """Something that takes time; the last label is its result."""
 
-    values: dict[Labels, Times] = field(default_factory=lambda: defaultdict(Times), repr=False)
+    values: dict[Labels, Times] = field(default_factory=lambda: defaultdict(Times))
 
     def took(self, seconds: float, *labels: str) -> None:
         times = self.values[labels]

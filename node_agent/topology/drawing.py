@@ -6,8 +6,9 @@ the same links as a table.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory
@@ -53,8 +54,7 @@ def _legend(inventory: Inventory, rows: Sequence["_Row"], lines: Sequence[Wire])
             yield f"not drawn: {wire.word} {' '.join(names[:4])}{f' and {len(names) - 4} more' if names[4:] else ''}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Box:
+class _Box(Struct, frozen=True, kw_only=True):
     """A NUMA node, or a part of one that is too wide; ``left`` is the column where its frame begins."""
 
     title: str
@@ -77,8 +77,7 @@ class _Box:
         return {gpu.uuid: start + number * self.cell for number, gpu in enumerate(self.gpus)}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True, kw_only=True):
     """Boxes side by side, and the columns of their GPUs."""
 
     boxes: tuple[_Box, ...]

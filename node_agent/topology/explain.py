@@ -4,8 +4,9 @@ Apart from the choice itself, which must be quick; this may look at more and tak
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from node_agent.model.gpu import Gpu
 from node_agent.model.links import Link, PciePath
@@ -17,8 +18,7 @@ CANDIDATES = 4
 """How many sets of GPUs are shown; those that differ only by interchangeable GPUs count as one."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True, kw_only=True):
     """A set of GPUs that was there to choose. ``remark`` says what it is like, or why it was not chosen."""
 
     gpus: tuple[Gpu, ...]
@@ -27,8 +27,7 @@ class Candidate:
     remark: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True, kw_only=True):
     """A choice, the reason in one sentence, and the candidates: the chosen one, then the best others.
 
     ``exact`` is False where there were too many sets to look at all: then the choice is the best of those looked at.

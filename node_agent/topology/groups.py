@@ -5,7 +5,8 @@ other choice.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.model.gpu import Gpu
 from node_agent.model.inventory import Inventory
@@ -15,8 +16,7 @@ from node_agent.topology.search import Problem, Weights, search, weights
 GROUP_SIZES = (8, 4, 2)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grouping:
+class Grouping(Struct, frozen=True, kw_only=True):
     """``groups`` are masks of 2, 4 or 8 GPUs: of two, either one holds the other or they share nothing.
 
     ``order`` lists all positions so that each group is a run, and a run that starts at a multiple of its length is a

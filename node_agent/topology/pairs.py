@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
@@ -45,8 +46,7 @@ def positions(mask: int) -> list[int]:
 Matrix = tuple[tuple[int, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairScores:
+class PairScores(Struct, frozen=True, kw_only=True):
     """The pairs of one inventory.
 
     ``bandwidth[i][j]`` is what the pair counts for in MB/s, ``path[i][j]`` what its PCIe path alone counts for; both

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NewType
 
+from msgspec import Struct
+
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.topology.pairs import positions
 from node_agent.topology.score import Score, Scores
@@ -59,8 +61,7 @@ class Pool:
         object.__setattr__(self, "totals", tuple(totals))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PreferredRequest:
+class PreferredRequest(Struct, frozen=True, kw_only=True):
     """The kubelet's question: ``size`` of the available devices, among them those of ``must_include``."""
 
     available: frozenset[DeviceId]
@@ -72,8 +73,7 @@ class PreferredRequest:
             raise ValueError(f"{len(self.must_include)} devices must be among a choice of {self.size}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True, kw_only=True):
     """The devices to give, by the position of their GPUs; those GPUs, and how they score among the available ones.
 
     Shorter than asked where not enough devices are available: the kubelet then refuses the pod in its own words.

@@ -4,7 +4,8 @@ Plain data and strings: the command line may lay the same rows out with colours.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.model.gpu import Gpu
 from node_agent.model.inventory import Inventory
@@ -23,8 +24,7 @@ LEGEND: Mapping[str, str] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LinkTable:
+class LinkTable(Struct, frozen=True, kw_only=True):
     """A header and one row per GPU, all of the same length; ``legend`` explains the words that occur in it."""
 
     header: tuple[str, ...]

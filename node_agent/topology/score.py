@@ -13,8 +13,9 @@ anything, and breaks a pair before a quad.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import combinations
+
+from msgspec import Struct
 
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.inventory import Inventory
@@ -23,8 +24,7 @@ from node_agent.topology.pairs import Matrix, PairScores, pair_scores, positions
 from node_agent.topology.search import Found, Problem, Toll, Weights, scaled, search, weights
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Score:
+class Score(Struct, frozen=True, kw_only=True):
     """What a set of GPUs is worth. ``bandwidth`` and ``cut`` are in MB/s in one direction, the rest are counts.
 
     ``lost`` is the cost of the whole units that the set breaks up or uses up. ``cut`` and ``parted`` count over pairs
@@ -49,8 +49,7 @@ class Score:
 _CUT, _LOST, _NUMA_PAIRS, _NUMA_NODES, _BANDWIDTH = 20, 68, 92, 112, 124
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scores:
+class Scores(Struct, frozen=True, kw_only=True):
     """All that choosing among the GPUs of one inventory needs: made once by ``scores``, asked for every request.
 
     ``units`` are the masks of all units, ``position`` the bit of each GPU. The rest is the objective in the search's

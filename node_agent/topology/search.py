@@ -6,10 +6,11 @@ and a branch is left as soon as even an optimistic view of it cannot beat what h
 
 from bisect import insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from math import inf
+
+from msgspec import Struct
 
 from node_agent.topology.pairs import Matrix, positions
 
@@ -20,8 +21,7 @@ STEPS = 6_435
 """Sets that a search extends at most before it gives up: C(15, 7), what the worst request on 16 GPUs could need."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Weights:
+class Weights(Struct, frozen=True, kw_only=True):
     """What pairs are worth: a symmetric matrix of whole numbers, even multiples of ``1 << len(pair)``.
 
     ``twin[i] == twin[j]`` where swapping the two GPUs leaves the matrix as it is.
@@ -31,8 +31,7 @@ class Weights:
     twin: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class Problem(Struct, frozen=True, kw_only=True):
     """Find the set of ``size`` GPUs within ``available`` and around ``must`` that is worth most.
 
     A set is worth the sum of its pairs, plus ``single`` of each GPU, less the tolls that it pays. Of two sets worth the
@@ -48,8 +47,7 @@ class Problem:
     size: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """Masks, the best first. ``exact`` is False where the search gave up: then they are the best of those looked at."""
 
     masks: tuple[int, ...]

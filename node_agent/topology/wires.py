@@ -4,9 +4,10 @@ NVLink counts before PCIe: a PCIe switch is a line only for GPUs that no NVLink 
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
+
+from msgspec import Struct
 
 from node_agent.model.gpu import Gpu, GpuUuid
 from node_agent.model.inventory import Inventory
@@ -23,8 +24,7 @@ class Line(StrEnum):
     PCIE = "┄"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wire:
+class Wire(Struct, frozen=True, kw_only=True):
     """One line through GPUs; ``word`` is written on it and ``meaning`` explains it."""
 
     gpus: tuple[GpuUuid, ...]

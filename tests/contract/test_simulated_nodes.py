@@ -2,11 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from node_agent.errors import DeviceLost, DriverUnavailable, NotSupported
 from node_agent.hardware.nvml.provider import NvmlProvider

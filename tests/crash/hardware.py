@@ -5,8 +5,9 @@ Each change is in a file before the call that made it returns; the next process 
 
 import os
 import pickle
-from dataclasses import fields
 from pathlib import Path
+
+from msgspec.structs import fields
 
 from node_agent.hardware.simulated import SimulatedNode
 from node_agent.hardware.simulated.gpu import SimulatedGpu

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, State
@@ -117,7 +118,10 @@ LASTING = [
     (replace(WELL, books=books(grant("a", ONE, state=State.PREPARING))), "claim a: the kubelet has"),
     (replace(WELL, prepared={"a": frozenset({f"{KIND}=a-d", "another"})}), "claim a: the kubelet has"),
     (replace(WELL, prepared={}), "claim a holds devices, and nobody has asked for it"),
-    (replace(WELL, books=replace(WELL.books, unreconciled=frozenset({Door.CLAIM}))), "who holds what is not known"),
+    (
+        replace(WELL, books=msgspec.structs.replace(WELL.books, unreconciled=frozenset({Door.CLAIM}))),
+        "who holds what is not known",
+    ),
     (replace(WELL, specs=spec("a") | spec("b")), "claim b has a CDI spec and no grant"),
     (replace(WELL, prepared={}, doubtful=frozenset({"a"}), specs={}), "claim a has a grant and no CDI spec"),
     (replace(WELL, healthy=frozenset({ONE, OTHER})), "is offered to pods with limits, and a claim has it"),
@@ -133,7 +137,7 @@ LASTING = [
     (replace(SERVED, daemons={}), "0 daemons run for"),
     (replace(SERVED, daemons={7: frozenset({ONE}), 8: frozenset({ONE})}), "2 daemons run for"),
     (replace(SERVED, records={}), "records want 0"),
-    (replace(SERVED, records={"k": replace(RECORD, users={})}, daemons={}), "stays without users"),
+    (replace(SERVED, records={"k": msgspec.structs.replace(RECORD, users={})}, daemons={}), "stays without users"),
     (replace(SERVED, gpus=WELL.gpus), "is not in exclusive mode"),
     (replace(WELL, gpus=SERVED.gpus), "is in exclusive mode"),
     (replace(WELL, slices=slices("gpu-0", "gpu-0")), "a device is published twice"),

@@ -4,8 +4,9 @@ A node's links are given by pairs of indices; what is not given has no NVLink an
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import combinations
+
+from msgspec.structs import replace
 
 from node_agent.dra.taints import Taint, together
 from node_agent.model.device import PublishedDevice

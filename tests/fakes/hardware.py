@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.errors import HardwareError
 from node_agent.hardware.figures import Figures

@@ -9,7 +9,6 @@ import json
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager, suppress
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import msgspec
 import pynvml
 import pytest
 from grpc import aio
+from msgspec.structs import replace
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.build import built

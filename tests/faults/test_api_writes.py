@@ -6,9 +6,9 @@ GPU is well again, and five hundred claims. Claims are all alike, so forty of th
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.config.settings import Settings
 from node_agent.kube.resources import RESOURCE_CLAIMS, RESOURCE_SLICES

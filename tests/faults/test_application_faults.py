@@ -1,9 +1,9 @@
 """Faults that a user's program causes itself. Users met: a crash in a pod took a good GPU out of service (B01)."""
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.faults.conftest import Place, lines, until
 

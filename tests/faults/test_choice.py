@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.model.inventory import Inventory
 from node_agent.topology.preferred import DeviceId, Pool, PreferredRequest, preferred

@@ -10,10 +10,10 @@ import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent import build
 from node_agent.errors import KubeletError

@@ -3,9 +3,9 @@ not fit the module, and a pod that was said to be ready through all of it (B35).
 """
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place, until

@@ -3,9 +3,9 @@ left a node that offered GPUs which nobody watched (B06).
 """
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.faults.conftest import Place, Simulate, lines, until
 

@@ -6,11 +6,11 @@ a GPU that was bad before the agent was started anew and good after it (B02).
 
 import asyncio
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pynvml
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent.agent import Agent
 from node_agent.config.settings import HealthRule, Settings

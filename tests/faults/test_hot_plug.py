@@ -2,10 +2,9 @@
 without a GPU made the agent quit (B10); names moved when a card dropped out, so that another card was meant (B46).
 """
 
-from dataclasses import replace
-
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent.supervisor import Condition
 from node_agent.hardware.simulated import SimulatedNode, install

@@ -8,8 +8,9 @@ import signal
 import socket
 import time
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from node_agent.allocation.custody import Custody
 from node_agent.allocation.grants import Door

@@ -5,12 +5,12 @@ and labels of a node with two models, or one that was being cut anew, that came 
 import asyncio
 import ctypes
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pynvml
 import pytest
+from msgspec.structs import replace
 
 from node_agent.config.settings import Labels, Settings
 from node_agent.errors import KubeAccessError

@@ -3,8 +3,9 @@ old and new resources that both counted after a change (B15); and what pods hold
 """
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from node_agent.agent.agent import Agent
 from node_agent.allocation.grants import Door

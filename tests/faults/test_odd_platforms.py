@@ -8,11 +8,11 @@ import os
 import subprocess
 import sys
 import uuid
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from node_agent.model.gpu import Gpu
 from tests.faults.conftest import Place, Simulate, lines, until

@@ -4,9 +4,9 @@ the agent, for all of them (B08), and one that was broken from the start was off
 
 import asyncio
 import socket
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from tests.fakes.names import GPU_RESOURCE
 from tests.faults.conftest import Place, Simulate

@@ -1,7 +1,8 @@
 """The way back. Users met: a GPU once marked bad stayed bad until the agent was restarted (B02)."""
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tests.faults.conftest import Place
 

@@ -8,9 +8,9 @@ import asyncio
 import bisect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent.agent import Agent
 from node_agent.cdi.names import qualified

@@ -7,10 +7,10 @@ import asyncio
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.config.settings import Sharing, SharingRule
 from node_agent.errors import MpsError

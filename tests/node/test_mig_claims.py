@@ -1,10 +1,10 @@
 """MIG devices that claims make, on a real node: the scheduler counts, the agent cuts, containers get their own part."""
 
 import time
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.dra.slices import PoolSettings, laid_out, pool_of
 from tests.fakes.nodes import inventory_of

@@ -3,9 +3,10 @@
 import errno
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from node_agent.errors import DeviceLost
 from node_agent.hardware.amd.files import number, text
@@ -52,8 +53,7 @@ def _figures(folder: Path) -> Figures:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asker:
+class _Asker(Struct, frozen=True, kw_only=True):
     """Asks for one value after another; ``failed`` has those that went wrong, and why."""
 
     folder: Path

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.errors import DriverUnavailable
 from node_agent.hardware.amd.files import number, properties, text
@@ -20,8 +21,7 @@ _MICRO = 1_000_000
 _UNTOLD = "KFD's topology does not tell: it tells whom the device cgroup lets open the GPU's render node"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComputeNode:
+class ComputeNode(Struct, frozen=True, kw_only=True):
     """A GPU in KFD's topology: its folder there, and what that says of it."""
 
     folder: Path

@@ -6,10 +6,10 @@ Unlike the utilization of a GPU they are told of each GPU instance as well.
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 
 import pynvml
+from msgspec import Struct
 
 from node_agent.errors import HardwareError
 from node_agent.hardware.figures import Activity
@@ -25,8 +25,7 @@ Key = tuple[GpuUuid, int | None]
 """A GPU, or one of its GPU instances."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Sample:
+class _Sample(Struct, frozen=True, kw_only=True):
     """A sample of the library's, which is to be freed, unless the library was closed meanwhile."""
 
     handle: Handle

@@ -1,11 +1,11 @@
 """How the GPUs reach each other: NVLinks from GPU to GPU or into a switch, and the nearest common point on PCIe."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 import pynvml
+from msgspec import Struct
 
 from node_agent.errors import DriverUnavailable, HardwareError
 from node_agent.hardware.nvml.session import Session
@@ -34,8 +34,7 @@ SWITCH = "switch"
 _USABLE = (None, pynvml.NVML_P2P_STATUS_OK, pynvml.NVML_P2P_STATUS_UNKNOWN)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _End:
+class _End(Struct, frozen=True, kw_only=True):
     """One GPU and its NVLinks by where they lead: another GPU's PCI address, or ``SWITCH``."""
 
     handle: Handle

@@ -6,9 +6,10 @@ A GPU instance and its compute instances are made and removed together: what fai
 import ctypes
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pynvml
+from msgspec import Struct
 
 from node_agent.errors import HardwareError, NotSupported
 from node_agent.hardware.nvml.profiles import Known, engines, kinds, known_profiles
@@ -28,8 +29,7 @@ _PROCESSES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class _Asked(Struct, frozen=True, kw_only=True):
     """One GPU that is asked: its handle of the moment, and the profiles that it has by the driver's id."""
 
     calls: Calls

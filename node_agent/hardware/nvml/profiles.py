@@ -6,11 +6,11 @@ of profiles goes by. ``partitions`` beside cuts.
 
 import ctypes
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import pynvml
+from msgspec import Struct
 
 from node_agent.errors import HardwareError, NotSupported
 from node_agent.hardware.nvml.scan import memory_total, partition_mode
@@ -39,8 +39,7 @@ _SUFFIXES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class Known(Struct, frozen=True, kw_only=True):
     """A profile that the GPU has: NVML's structure about it, and its name."""
 
     info: Any

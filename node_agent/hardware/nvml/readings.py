@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import pynvml
+from msgspec import Struct
 
 from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError
 from node_agent.hardware.nvml.activity import Activities
@@ -49,8 +49,7 @@ SLOW_SECONDS = 30.0
 _AT_WORK = 0.5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Slow:
+class _Slow(Struct, frozen=True, kw_only=True):
     """What changes slowly or costs much to ask, with what went wrong.
 
     Good ``until`` then, by the monotonic clock, and while the library is not opened anew.

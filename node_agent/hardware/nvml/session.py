@@ -7,10 +7,10 @@ starts anew when the kernel has other GPUs than then, and when the library says 
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import pynvml
+from msgspec import Struct
 
 from node_agent.errors import DeviceLost, DriverUnavailable, HardwareError, LibraryUnusable, NotSupported
 from node_agent.hardware.nvml.translate import Calls, Handle
@@ -21,8 +21,7 @@ from node_agent.model.inventory import MissingGpu
 _NODES_LOST = "in a container, its device cgroup lost /dev/nvidia*, as systemd reloads do: restart the pod"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True, kw_only=True):
     """One GPU that the driver lists and that tells who it is."""
 
     index: int

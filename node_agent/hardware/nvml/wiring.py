@@ -7,9 +7,9 @@ switches, the first look tells already.
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 
 import pynvml
+from msgspec import Struct, field
 
 from node_agent.errors import DriverUnavailable, HardwareError, NotSupported
 from node_agent.hardware.nvml.links import SWITCH, far_end
@@ -25,8 +25,7 @@ MOST_ERRORS_PER_SECOND = 100
 LEAST_SECONDS = 5.0
 
 
-@dataclass(kw_only=True, slots=True)
-class _Ports:
+class _Ports(Struct, kw_only=True):
     """The links of a board; ``far_ends`` has those with something in them: the GPU there, SWITCH, or None if untold.
 
     ``errors`` were ``counted`` then, and made ``noisy`` out of their difference to those before.

@@ -4,8 +4,10 @@ What is broken here shows in the files, as it would on a real node.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.errors import SimulationError
 from node_agent.hardware.simulated.tree.entries import CharDevice, DeviceNodes, Entry, File, Link, Tree, apply
@@ -17,8 +19,7 @@ XGMI, PCIE = 11, 2
 BOUND = "sys/bus/pci/drivers/amdgpu"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AmdBoard:
+class AmdBoard(Struct, frozen=True, kw_only=True):
     """One model; ``simds`` are those of the whole GPU, ``gfx`` is KFD's number for the architecture."""
 
     product: str
@@ -32,8 +33,7 @@ class AmdBoard:
     link_bandwidth: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AmdGpu:
+class AmdGpu(Struct, frozen=True, kw_only=True):
     """One GPU; ``unique`` is 0 where the kernel tells none. ``uncorrected`` counts errors of its memory."""
 
     bus: str
@@ -47,8 +47,7 @@ class AmdGpu:
         return GpuUuid(f"GPU-{self.unique:016x}" if self.unique else f"GPU-{self.bus}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class AmdProfile:
+class AmdProfile(Struct, frozen=True, kw_only=True):
     """A node; with ``linked`` each pair of its GPUs is joined by xGMI."""
 
     name: str

@@ -6,8 +6,9 @@ Everything is guarded by ``changed``, a condition that also wakes the waiters.
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import count
+
+from msgspec import Struct, field
 
 from node_agent.hardware.simulated.events import Event, EventSet
 from node_agent.hardware.simulated.gpu import MigDevice, SimulatedGpu, build_gpus
@@ -20,16 +21,14 @@ from node_agent.hardware.simulated.samples import PerformanceSample
 MODULE_STATES = ("loaded", "not-loaded", "version-mismatch")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OwnedInstance:
+class OwnedInstance(Struct, frozen=True, kw_only=True):
     """A GPU instance with the GPU that it is cut from."""
 
     gpu: SimulatedGpu
     instance: GpuInstance
 
 
-@dataclass(kw_only=True, slots=True)
-class CallFault:
+class CallFault(Struct, kw_only=True):
     """A named call fails or hangs, on one GPU or on all, ``times`` more or until cleared."""
 
     call: str

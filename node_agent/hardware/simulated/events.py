@@ -4,9 +4,9 @@ The C functions on top are in ``library/events``; ``faults`` is where events com
 """
 
 from collections import deque
-from dataclasses import dataclass, field
 
 import pynvml
+from msgspec import Struct, field
 
 from node_agent.hardware.simulated.gpu import SimulatedGpu
 
@@ -14,8 +14,7 @@ from node_agent.hardware.simulated.gpu import SimulatedGpu
 NO_INSTANCE = 0xFFFFFFFF
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Event:
+class Event(Struct, frozen=True, kw_only=True):
     """``type`` is one NVML event bit; ``data`` the Xid, or 0."""
 
     gpu: SimulatedGpu
@@ -25,8 +24,7 @@ class Event:
     compute_instance: int = NO_INSTANCE
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class EventSet:
+class EventSet(Struct, kw_only=True, eq=False):
     """``masks`` holds the event bits asked for of each registered GPU."""
 
     masks: dict[SimulatedGpu, int] = field(default_factory=dict)

@@ -3,9 +3,9 @@
 import time
 import uuid
 from collections import Counter
-from dataclasses import dataclass, field
 
 import pynvml
+from msgspec import Struct, field
 
 from node_agent.hardware.simulated.links import Link, build_links
 from node_agent.hardware.simulated.mig import ComputeInstance, GpuInstance, Mig
@@ -20,8 +20,7 @@ HEALTHY_MASK = 0x1AA
 PROCESS_KINDS = ("compute", "graphics", "mps")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Process:
+class Process(Struct, frozen=True, kw_only=True):
     """A process on a GPU, or on one of its MIG devices. ``memory`` is in bytes, None where the driver cannot tell."""
 
     pid: int
@@ -31,8 +30,7 @@ class Process:
     compute_instance: int | None = None
 
 
-@dataclass(kw_only=True, slots=True)
-class RowRemapping:
+class RowRemapping(Struct, kw_only=True):
     """``spent`` counts banks by spare rows left (high, partial, low, none); all others still have all of theirs."""
 
     correctable: int = 0
@@ -42,8 +40,7 @@ class RowRemapping:
     spent: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(kw_only=True, slots=True)
-class FabricState:
+class FabricState(Struct, kw_only=True):
     """What NVLink registration of a GPU has come to; ``state``, ``status`` and ``summary`` are NVML's numbers."""
 
     cluster: uuid.UUID
@@ -54,8 +51,7 @@ class FabricState:
     summary: int = pynvml.NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class SimulatedGpu:
+class SimulatedGpu(Struct, kw_only=True, eq=False):
     """``slot`` is the place in the profile: unlike NVML's index it never moves. ``load`` is a share from 0 to 1.
 
     ``pcie_generation`` and ``pcie_width`` are what a bad slot or riser leaves of the PCIe link; None: all of it.
@@ -152,8 +148,7 @@ class SimulatedGpu:
             self.mig.set_mode(False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MigDevice:
+class MigDevice(Struct, frozen=True, kw_only=True):
     """A compute instance with the GPU instance and the GPU that it lives on: what a MIG device handle stands for."""
 
     gpu: SimulatedGpu

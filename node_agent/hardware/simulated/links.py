@@ -4,16 +4,15 @@ The C functions on top are in ``library/topology``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import takewhile
 
 import pynvml
+from msgspec import Struct, field
 
 from node_agent.hardware.simulated.profile import GpuPlace, NodeProfile
 
 
-@dataclass(kw_only=True, slots=True)
-class Link:
+class Link(Struct, kw_only=True):
     """One NVLink of a GPU. Without a ``peer`` and an ``island`` nothing is plugged in and the link is never active.
 
     ``peer`` is the slot of the GPU at the far end and ``peer_link`` the number of its link. ``island`` numbers the

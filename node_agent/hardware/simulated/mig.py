@@ -5,8 +5,9 @@ A refusal is the ``NvmlReturn`` that the C function answers.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import count
+
+from msgspec import Struct, field
 
 from node_agent.hardware.simulated.profile import MigProfile, MigTable
 from node_agent.hardware.simulated.returns import NvmlReturn
@@ -18,8 +19,7 @@ COMPUTE_STRIDES = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
 COMPUTE_PROFILE_IDS = {1: 0, 2: 1, 3: 2, 4: 3, 7: 4}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComputeProfile:
+class ComputeProfile(Struct, frozen=True, kw_only=True):
     """A share of a GPU instance's compute slices; memory and engines are shared by all of them."""
 
     id: int
@@ -30,8 +30,7 @@ class ComputeProfile:
     starts: tuple[int, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ComputeInstance:
+class ComputeInstance(Struct, frozen=True, kw_only=True):
     """``slot`` is the place of the MIG device in the GPU's list of MIG device handles."""
 
     id: int
@@ -40,8 +39,7 @@ class ComputeInstance:
     slot: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuInstance:
+class GpuInstance(Struct, frozen=True, kw_only=True):
     id: int
     profile: MigProfile
     start: int
@@ -74,8 +72,7 @@ class GpuInstance:
         )
 
 
-@dataclass(kw_only=True, slots=True)
-class Mig:
+class Mig(Struct, kw_only=True):
     """One GPU's MIG state. ``pending`` differs from ``enabled`` while a mode change waits for a reset."""
 
     table: MigTable

@@ -1,10 +1,9 @@
 """Samples of a GPU's work, as a C caller allocates, fills and frees them."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 
-@dataclass(kw_only=True, slots=True, eq=False)
-class PerformanceSample:
+class PerformanceSample(Struct, kw_only=True, eq=False):
     """Seconds since the driver was loaded, and of them those at work, weighted by the load that they had."""
 
     seconds: float = 0.0

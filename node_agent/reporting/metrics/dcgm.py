@@ -6,8 +6,9 @@ series.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 from node_agent.health.xids import xid
 from node_agent.model.gpu import GpuUuid
@@ -27,8 +28,7 @@ HOST_LABELS: Mapping[Names, tuple[str, ...]] = {"legacy": ("Hostname", "hostname
 DRIVER_LABEL: Mapping[Names, str] = {"legacy": "DCGM_FI_DRIVER_VERSION", "current": "DCGM_FI_SYSTEM_DRIVER_VERSION"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Field:
+class Field(Struct, frozen=True, kw_only=True):
     """One family: its names and help without and with ``current`` names, and where its value comes from.
 
     ``factor`` makes of the value what the current name means; one that is whole stays so.
@@ -53,8 +53,7 @@ class Field:
         return value if value is None or names == "legacy" or self.factor == 1 else value * self.factor
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class XidField:
+class XidField(Struct, frozen=True, kw_only=True):
     """A family of Xids: its name, and with ``current`` names."""
 
     name: str

@@ -1,7 +1,8 @@
 """Of what there are series: each GPU, or in its place each MIG device that it is cut to, with who holds it. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.hardware.figures import Activity, Figures, Memory
 from node_agent.hardware.provider import GpuReadings
@@ -19,8 +20,7 @@ NO_LOOK = Look(at=0.0, readings=GpuReadings())
 STALE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Naming:
+class Naming(Struct, frozen=True, kw_only=True):
     """How the labels are called and filled that do not come from the device."""
 
     node: str
@@ -29,8 +29,7 @@ class Naming:
     driver: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """A GPU, or where it is cut one ``instance`` of it; ``holders`` are without those who only look at it."""
 
     gpu: Gpu
@@ -53,8 +52,7 @@ class Device:
         return tuple((holding, pod) for holding in self.holders for pod in holding.pods)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Labelled:
+class Labelled(Struct, frozen=True, kw_only=True):
     """A device with its labels, as they stand between the braces; several times where each share has its own."""
 
     device: Device

@@ -5,22 +5,21 @@ written as they have to read.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 Number = int | float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class Series(Struct, frozen=True, kw_only=True):
     """``labels`` as they stand between the braces."""
 
     labels: str
     value: Number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Family:
+class Family(Struct, frozen=True, kw_only=True):
     """One name with all its series."""
 
     name: str

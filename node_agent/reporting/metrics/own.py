@@ -5,8 +5,8 @@ Loaded at the first scrape: an agent that nobody scrapes does without the librar
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, Metric
 from prometheus_client import generate_latest as as_text
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -26,8 +26,7 @@ Rows = Iterable[tuple[tuple[str, ...], Number]]
 """Values of labels, and the value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Own:
+class Own(Struct, frozen=True, kw_only=True):
     """One family: ``rows`` makes its series of what is known at a scrape."""
 
     name: str
@@ -48,8 +47,7 @@ class Own:
         return family
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class View:
+class View(Struct, frozen=True, kw_only=True):
     """All that is known at one scrape; ``gpus`` are those that are here and those that are gone, with their index."""
 
     sources: Sources

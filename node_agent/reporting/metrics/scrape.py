@@ -2,8 +2,9 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from node_agent.kit.http import Request, Response
 from node_agent.reporting.metrics.dcgm import DRIVER_LABEL, HOST_LABELS, Names, families
@@ -18,8 +19,7 @@ PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Style:
+class Style(Struct, frozen=True, kw_only=True):
     """By which names figures go, and whether a device has its series for each container that has it."""
 
     names: Names = "legacy"

@@ -1,7 +1,8 @@
 """What metrics are made from: values that the agent has anyway."""
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from node_agent.allocation.grants import Grant
 from node_agent.health.looks import LastLooks
@@ -14,8 +15,7 @@ from node_agent.reporting.holders import Holders
 from node_agent.reporting.status import Status
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """``counts`` are those of Xids, ``last_xids`` the last of each GPU that had one since the agent started."""
 
     inventory: Latest[Inventory]

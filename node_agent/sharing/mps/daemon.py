@@ -9,11 +9,13 @@ import signal
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.errors import DeviceLost, MpsError, NodeAgentError, NotSupported, StateError
 from node_agent.hardware.provider import ComputeMode, Modes
@@ -41,8 +43,7 @@ T = TypeVar("T")
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Times:
+class Times(Struct, frozen=True, kw_only=True):
     """Seconds: between two looks whether a daemon answers, for its answer, for its pid, and to end once it was told to.
 
     One that was ready for ``steady`` seconds is well again: the pauses before the next starts are short again.
@@ -56,8 +57,7 @@ class Times:
     longest_pause: float = 60.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Host:
+class Host(Struct, frozen=True, kw_only=True):
     """What all daemons of the node have in common.
 
     ``folder`` is on the host under this very path. ``program`` finds the control program, or raises MpsImpossible;
@@ -86,8 +86,7 @@ class Phase(StrEnum):
     GONE = "gone"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class State(Struct, frozen=True, kw_only=True):
     """How a daemon fares; ``trouble`` is what keeps it from its work or from its end, in words."""
 
     phase: Phase = Phase.STARTING

@@ -6,8 +6,9 @@ not heed those by UUID.
 
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from node_agent.config.quantities import MIB
 from node_agent.errors import MpsImpossible
@@ -30,8 +31,7 @@ _FEW, _MANY, _MORE = 16, 48, 60
 _CUDA_WITH_MORE = (13, 1)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True, kw_only=True):
     """What each CUDA process of one user may take: bytes of each device's memory, and percent of its threads.
 
     What is not named is not limited.
@@ -50,8 +50,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """What a user needs: a daemon of exactly these devices. ``multi_user``: clients of several user ids run at once.
 
     ``most`` is how many users the daemon can have at all.
@@ -63,8 +62,7 @@ class Wanted:
     most: int = _MANY
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Folders:
+class Folders(Struct, frozen=True, kw_only=True):
     """Where a daemon has its pipe, its logs and its shared memory; ``shm`` is None where it uses the host's."""
 
     pipe: Path
@@ -76,8 +74,7 @@ class Folders:
         return cls(pipe=folder / "pipe", log=folder / "log", shm=folder / "shm" if own_shm else None)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClientEdits:
+class ClientEdits(Struct, frozen=True, kw_only=True):
     """What a container needs to be a client: variables, and folders of the host by their place in the container."""
 
     environment: Mapping[str, str]

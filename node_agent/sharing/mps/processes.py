@@ -8,8 +8,9 @@ import os
 import signal
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from node_agent.kit.boot import BOOT_ID
 from node_agent.sharing.mps.plan import PIPE_DIRECTORY
@@ -21,8 +22,7 @@ NAME = "nvidia-cuda-mps"
 _STATE, _STARTED = 0, 19
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Process:
+class Process(Struct, frozen=True, kw_only=True):
     """One process that runs or ran: ``started`` in the kernel's ticks since ``boot``."""
 
     pid: int

@@ -9,10 +9,11 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from node_agent.errors import MpsImpossible, StateError
 from node_agent.hardware.provider import ComputeMode
@@ -25,8 +26,7 @@ from node_agent.sharing.mps.processes import Process
 log = Log(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class Record(Struct, frozen=True, kw_only=True):
     """One daemon. ``users`` have their limits; without users it is to go, and ``leaving`` are those who wait for that.
 
     ``modes`` are those of the devices before, ``own_shm`` says whether it has a /dev/shm of its own; ``process`` is the

@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent import __version__
 from node_agent.agent.agent import Agent

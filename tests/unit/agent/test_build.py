@@ -3,10 +3,10 @@
 import asyncio
 import json
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent.build import built, inventory_once
 from node_agent.agent.hardware import driver_roots

@@ -1,7 +1,8 @@
 """The layout's parts in the running agent: what it follows, who is in the way, and what people are told."""
 
 import asyncio
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.agent.layouts import LayoutNews, in_words, mig_manager
 from node_agent.allocation.grants import Door, Grant, Hold, Holder

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent.agent import Agent
 from node_agent.agent.live import pool_of
@@ -31,7 +31,7 @@ async def at_work(place: Place) -> AsyncIterator[Agent]:
 
 
 async def put_in_force(agent: Agent, **changes: object) -> Settings:
-    settings = replace(agent.live.settings.value, **changes)  # type: ignore[arg-type]
+    settings = replace(agent.live.settings.value, **changes)
     await agent.live.apply(settings, agent.keeper.inventory.value)
     return settings
 

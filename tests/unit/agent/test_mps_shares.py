@@ -5,9 +5,9 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent.agent import Agent
 from node_agent.allocation.grants import Door, Grant, Hold, Holder

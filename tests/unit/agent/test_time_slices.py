@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.agent import time_slices
 from node_agent.agent.time_slices import NVML, TimeSliceKeeper, find_smi

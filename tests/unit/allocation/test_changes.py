@@ -1,9 +1,9 @@
 """What each change makes of the books, and what it refuses."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.changes import (
     after_boot,

@@ -3,12 +3,12 @@
 import hashlib
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.allocation.checkpoint import VERSION, Checkpoint, decode, encode
 from node_agent.allocation.grants import Books, Door, Grant, Hold, Holder, Notes, State

@@ -1,8 +1,7 @@
 """What a claim has been allocated becomes holds, or words that say why it cannot."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.claims import check_still_the_same, grant_for
 from node_agent.allocation.grants import Door, Hold, Holder, State

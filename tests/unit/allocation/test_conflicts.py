@@ -1,12 +1,13 @@
 """No GPU has two holders who both believe it to be theirs, whatever is asked for in whatever order."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import combinations
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.allocation.changes import released, reserved
 from node_agent.allocation.conflicts import find_conflict, held_gpus, held_places, holders_of

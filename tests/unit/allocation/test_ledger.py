@@ -4,10 +4,10 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.checkpoint import Checkpoint, decode
 from node_agent.allocation.custody import Custody

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.checkpoint import decode
 from node_agent.allocation.grants import Grant, Notes, State

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from benchmarks.scale.layouts import GROUPS, LEAN, MIG, MIG_LEAN, SELECTED, SHARED, SPLIT, WHOLE, Layout, of_its_own
 from benchmarks.scale.model import Cost, Line, extrapolated, load, through, window

@@ -1,8 +1,8 @@
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.cdi.build import LOADER_FOLDERS, Built, assemble, common_edits, gpu_edits, node_spec, partition_edits
 from node_agent.cdi.driver import DriverFiles

@@ -1,9 +1,9 @@
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.cdi.edits import DeviceNode
 from node_agent.cdi.nodes import Wanted, find_device_nodes

@@ -4,10 +4,10 @@ import asyncio
 import json
 import os
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.cdi import publisher
 from node_agent.cdi.host import NvidiaHost

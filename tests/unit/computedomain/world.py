@@ -4,11 +4,12 @@ import json
 import uuid
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.cdi.roots import DriverRoots
 from node_agent.cdi.writer import SpecWriter

@@ -60,7 +60,7 @@ def test_a_key_means_its_setting(path: str, value: object, name: str, meant: obj
 def test_a_path_means_its_setting_and_no_other(key: str) -> None:
     name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
     found, default = of({f"agent.paths.{key}": "/elsewhere"}).paths, Settings().paths
-    changed = [one for one in default.__slots__ if getattr(found, one) != getattr(default, one)]
+    changed = [one for one in default.__struct_fields__ if getattr(found, one) != getattr(default, one)]
     assert changed == [name]
     assert getattr(found, name) == Path("/elsewhere")
 

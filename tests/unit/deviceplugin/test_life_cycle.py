@@ -4,10 +4,10 @@ import asyncio
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.cdi.publisher import Published
 from node_agent.config.settings import SharingRule

@@ -1,11 +1,11 @@
 """Which devices of a GPU are listed, and what becomes of those that pods hold when it is offered in another form."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.config.settings import SharingRule

@@ -1,9 +1,9 @@
 """What is in a resource's list, and why a device of it must not be given out."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.deviceplugin.offer import (

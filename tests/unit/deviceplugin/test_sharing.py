@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.checkpoint import Checkpoint
 from node_agent.allocation.grants import Door, Grant, Hold, Holder

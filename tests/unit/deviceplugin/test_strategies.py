@@ -1,10 +1,10 @@
 """Which MIG devices are offered under which names, by strategy; and that what does not fit costs nothing else."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.config.settings import SharingRule
 from node_agent.deviceplugin.selection import Rule, Selection

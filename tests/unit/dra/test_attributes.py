@@ -1,10 +1,10 @@
 """What a slice says of a GPU: names and types that users' selectors rely on, on nodes as they are sold."""
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.dra.attributes import (
     NvlinkFacts,

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.dra.pool import PoolKeeper
 from node_agent.dra.slices import Pool, PoolSettings

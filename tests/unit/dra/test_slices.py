@@ -1,13 +1,13 @@
 """What a node publishes: which devices, in which order, in which slices."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.dra.slices import Layout, Pool, PoolSettings, laid_out, pool_of, remembered
 from node_agent.dra.taints import Effect, Taint

@@ -1,7 +1,6 @@
 """No set of allocations that the scheduler may make has two holders on one GPU; proved by making all of them."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
@@ -9,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from msgspec.structs import replace
 
 from node_agent.dra.slices import Pool, PoolSettings, laid_out, pool_of, remembered
 from node_agent.dra.taints import taints_of

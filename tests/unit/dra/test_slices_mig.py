@@ -1,12 +1,12 @@
 """MIG devices in the slices: those that lie on GPUs, and those that claims make."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.dra.features import Feature, without
 from node_agent.dra.slices import Pool, PoolSettings, at_rest, laid_out, pool_of, remembered

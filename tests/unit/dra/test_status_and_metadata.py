@@ -1,9 +1,9 @@
 """What a claim's status and the pod's metadata file say of prepared devices."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Hold
 from node_agent.dra.metadata import metadata_of

@@ -1,8 +1,7 @@
 """Why a device should not be given out, as taints."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from node_agent.dra.taints import MOST_TAINTS, Effect, Taint, taints_of, together
 from node_agent.model.device import DeviceKind, PublishedDevice

@@ -1,9 +1,10 @@
 """Intervals that claims ask for: set, shared, taken back, and never in the way of a pod's end."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.cdi.edits import ContainerEdits

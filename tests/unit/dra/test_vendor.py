@@ -1,10 +1,10 @@
 """What slices call the attributes of a vendor's GPUs."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.dra.features import Feature, without
 from node_agent.dra.slices import PoolSettings, laid_out, pool_of

@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import DriverUnavailable, LibraryUnusable
 from node_agent.hardware import inventory as inventory_module

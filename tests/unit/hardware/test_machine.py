@@ -1,11 +1,11 @@
 """The machine around the GPUs: its name, the switches on its bus, and what a virtual GPU says of its host."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.hardware.machine import Machine, VgpuHost, machine_of, vgpu_host
 from node_agent.hardware.sysfs import Sysfs

@@ -1,8 +1,7 @@
 """The report that all others believe: opened, closed, cleared, counted, and what of it is to be remembered."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import HardwareError
 from node_agent.hardware.provider import GpuReadings

@@ -5,11 +5,12 @@ words or for what may be written to a file.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec.structs import replace
 
 from node_agent.errors import DeviceLost, HardwareError
 from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction

@@ -4,12 +4,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.health import record as records
 from node_agent.health.chart import Chart, Course

@@ -1,8 +1,7 @@
 """What the facts mean: which causes they open, how far these reach, and what ends them."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import DeviceLost, HardwareError, NotSupported
 from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction

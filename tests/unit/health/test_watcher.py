@@ -3,9 +3,9 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import DeviceLost, HardwareError, NotSupported
 from node_agent.hardware.provider import EventKind, GpuReadings, HardwareEvent, RecoveryAction

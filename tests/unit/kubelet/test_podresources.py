@@ -3,13 +3,13 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import KubeletError
 from node_agent.kubelet.podresources import PodDevice, PodDevices, allocatable_devices

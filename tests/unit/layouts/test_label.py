@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.config.resolve import resolve
 from node_agent.config.settings import Settings

@@ -1,10 +1,9 @@
 """A device is as bad as its worst open cause."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.health import HEALTHY, Cause, DeviceHealth, HealthReport, Instance, Reason, Severity

@@ -1,13 +1,13 @@
 """The file of named layouts: as mig-parted's users have it, with every mistake named by its path."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import product
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.errors import ConfigError
 from node_agent.model.gpu import Gpu

@@ -1,12 +1,12 @@
 """The scheduler may allocate exactly what the driver can make: proved with its own arithmetic."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.model.gpu import device_name
 from node_agent.model.partition import Piece, Placement

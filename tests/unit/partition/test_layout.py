@@ -1,11 +1,11 @@
 """What fits on a GPU: the same as the driver allows, whatever has been made and removed before."""
 
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.hardware.simulated.mig import GpuInstance, Mig
 from node_agent.hardware.simulated.returns import NvmlReturn

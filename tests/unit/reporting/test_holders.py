@@ -1,7 +1,8 @@
 """Who holds what: the ledger's grants, with the containers of which the kubelet tells."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Grant, Hold, Holder
 from node_agent.kit.latest import Latest

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.hardware.machine import Machine, VgpuHost
 from node_agent.model.gpu import ComputeCapability, Gpu, PartitionMode

@@ -1,9 +1,9 @@
 """The labels of MIG devices by strategy: GFD's names, and what is said where they differ or there are none."""
 
 import re
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.model.gpu import Gpu, PartitionMode
 from node_agent.model.inventory import Inventory

@@ -1,8 +1,7 @@
 """The overview: what it says of GPUs, MIG devices, holders and links, each from the value that is kept anyway."""
 
-from dataclasses import replace
-
 import msgspec
+from msgspec.structs import replace
 
 from node_agent.allocation.grants import Door, Hold, Holder
 from node_agent.hardware.figures import Figures, Memory

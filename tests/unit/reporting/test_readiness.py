@@ -3,10 +3,10 @@
 import asyncio
 import time
 from collections.abc import Iterable
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from node_agent.kit.latest import Latest
 from node_agent.kit.tasks import running

@@ -1,10 +1,10 @@
 """The status document: what it says of each part, and which parts keep the agent from being ready."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from node_agent.model.gpu import Gpu, PartitionMode
 from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity

@@ -1,8 +1,7 @@
 """What the NodeResourceTopology says of each NUMA node, and the fingerprint of the pods."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from node_agent.hardware.numa import NumaNode
 from node_agent.kube.resources import Object

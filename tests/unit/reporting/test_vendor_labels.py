@@ -1,8 +1,7 @@
 """The labels of a node with AMD's GPUs: AMD's domain, no word of CUDA, and what AMD's node labeller says as well."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from node_agent.model.inventory import DriverInfo, Inventory
 from node_agent.model.vendor import AMD

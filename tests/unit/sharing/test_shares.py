@@ -1,12 +1,12 @@
 """Which GPUs the rules share, and into what."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from node_agent.config.settings import SharingRule
 from node_agent.model.gpu import GpuUuid

@@ -1,8 +1,8 @@
-from dataclasses import replace
 from itertools import combinations
 
 import pytest
 from hypothesis import given
+from msgspec.structs import replace
 
 from node_agent.model.gpu import PartitionMode
 from node_agent.model.inventory import Inventory, MissingGpu

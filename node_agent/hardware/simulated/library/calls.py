@@ -17,10 +17,10 @@ before the function runs.
 import ctypes
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
 import pynvml
+from msgspec import Struct
 
 from node_agent.hardware.simulated.driver import Driver, OwnedInstance
 from node_agent.hardware.simulated.events import EventSet
@@ -39,8 +39,7 @@ class Sized(list[Any]):
     """A list for a caller who says how many entries fit; too few is INSUFFICIENT_SIZE, with the number needed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CFunction:
+class CFunction(Struct, frozen=True, kw_only=True):
     """The Python function behind a C function, and how each of its parameters is read."""
 
     name: str

@@ -7,9 +7,10 @@ an earlier tree left behind; nothing that no tree has written is ever touched.
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from node_agent.errors import SimulationError
 
@@ -19,29 +20,24 @@ DeviceNodes = Literal["auto", "real", "placeholder"]
 MANIFEST = ".simulated-node"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class File:
+class File(Struct, frozen=True, kw_only=True):
     content: bytes
     mode: int = 0o644
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(Struct, frozen=True, kw_only=True):
     target: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Folder:
+class Folder(Struct, frozen=True, kw_only=True):
     """Needed only where a folder may be empty: those above other entries are made anyway."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Socket:
+class Socket(Struct, frozen=True, kw_only=True):
     """A socket that nobody listens on."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CharDevice:
+class CharDevice(Struct, frozen=True, kw_only=True):
     major: int
     minor: int
     mode: int = 0o666

@@ -1,10 +1,10 @@
 """How AMD's GPUs reach each other, by KFD's topology and by where they sit."""
 
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.hardware.amd.links import links
 from node_agent.hardware.amd.scan import scan

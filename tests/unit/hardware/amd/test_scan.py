@@ -1,9 +1,9 @@
 """What amdgpu's files tell of the GPUs that it drives, and what is made of those that tell less."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import DriverUnavailable
 from node_agent.hardware.amd.scan import bound, scan

@@ -1,10 +1,10 @@
 """What parts of a GPU are at work between two looks, and that no sample is left behind."""
 
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from msgspec.structs import asdict
 
 from node_agent.hardware.figures import Figures
 from node_agent.hardware.nvml import activity, partitions

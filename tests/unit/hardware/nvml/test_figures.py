@@ -35,7 +35,7 @@ def figures(session: Session, gpu: GpuUuid) -> Figures:
 
 
 def absent(found: Figures) -> set[str]:
-    return {name for name in Figures.__dataclass_fields__ if getattr(found, name) is None}
+    return {name for name in Figures.__struct_fields__ if getattr(found, name) is None}
 
 
 def test_a_gpu_at_rest_has_a_figure_for_everything(session: Session) -> None:

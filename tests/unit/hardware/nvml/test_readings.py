@@ -85,7 +85,7 @@ def looking_at(profile: str, sysfs: Path) -> Iterator[tuple[SimulatedNode, Sessi
 
 
 def fields(readings: GpuReadings, *, absent: bool) -> set[str]:
-    names = set(GpuReadings.__dataclass_fields__) - {"failed", "figures"}
+    names = set(GpuReadings.__struct_fields__) - {"failed", "figures"}
     return {name for name in names if (getattr(readings, name) is None) is absent}
 
 

@@ -38,7 +38,7 @@ QUERIES = {
 
 
 def differences(before: GpuFacts, after: GpuFacts) -> Mapping[str, Any]:
-    names = [name for name in GpuFacts.__dataclass_fields__ if getattr(before, name) != getattr(after, name)]
+    names = [name for name in GpuFacts.__struct_fields__ if getattr(before, name) != getattr(after, name)]
     return {name: getattr(after, name) for name in names}
 
 

@@ -1,10 +1,10 @@
 """The families of DCGM-exporter: names, types, units, and what has no series."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.hardware.figures import Activity, Figures
 from node_agent.model.gpu import GpuUuid

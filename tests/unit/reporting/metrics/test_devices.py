@@ -1,8 +1,7 @@
 """Of what there are series, and with which labels."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from node_agent.model.gpu import GpuUuid
 from node_agent.model.pci import pci_address

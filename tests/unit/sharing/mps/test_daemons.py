@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 import time
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import MpsError, MpsImpossible, StateError
 from node_agent.hardware.provider import ComputeMode

@@ -1,9 +1,9 @@
 """What each share of a GPU under MPS may take."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from node_agent.errors import MpsImpossible
 from node_agent.model.gpu import ComputeCapability, DeviceName, Gpu, GpuUuid
