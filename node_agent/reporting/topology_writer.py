@@ -15,6 +15,8 @@ from node_agent.reporting.node_condition import REPORTER
 
 # What pods hold of CPUs and memory changes without a word; the kubelet is asked so often.
 LOOK_SECONDS = 60.0
+# After a change too, once: a kubelet lists what a pod has got a moment after it was given, a busy one a while after.
+AGAIN_SECONDS = 5.0
 
 log = Log(__name__)
 
@@ -33,13 +35,16 @@ class TopologyWriter:
         node: str,
         wanted: Callable[[], Awaitable[Object]],
         signs: Callable[[], Any],
+        *,
         look_seconds: float = LOOK_SECONDS,
+        again_seconds: float = AGAIN_SECONDS,
     ) -> None:
         self._client = client
         self._node = node
         self._wanted = wanted
         self._signs = signs
         self._look_seconds = look_seconds
+        self._again_seconds = again_seconds
         self._seen: Any = None
         self._next = -math.inf
         self._owner: str | None = None
@@ -64,7 +69,8 @@ class TopologyWriter:
             if wanted["zones"] and any(stored.get(part) != wanted[part] for part in ("zones", "attributes")):
                 await self._client.patch(NODE_TOPOLOGIES, self._node, wanted, how=Patch.APPLY)
                 log.info("topology object written", zones=len(wanted["zones"]))
-        self._seen, self._next = signs, time.monotonic() + spread(self._look_seconds)
+        soon = self._look_seconds if signs == self._seen else min(self._again_seconds, self._look_seconds)
+        self._seen, self._next = signs, time.monotonic() + spread(soon)
 
     async def _stored(self) -> Object:
         try:

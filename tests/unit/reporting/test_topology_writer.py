@@ -35,7 +35,10 @@ def topology(available: str = "4") -> Object:
 
 @dataclass
 class Place:
-    """An API server, what the object shall be, and ``sign``, which a test changes as the agent hears of changes."""
+    """An API server, what the object shall be, and ``sign``, which a test changes as the agent hears of changes.
+
+    The kubelet tells of ``wanted`` from the look on that is numbered ``known_at``.
+    """
 
     server: ApiServer
     ward: Ward = field(default_factory=Ward)
@@ -44,17 +47,25 @@ class Place:
     sign: Latest[int] = field(default_factory=lambda: Latest(0))
     reports: Reports = field(default_factory=lambda: Latest({}))
     looks: int = 0
+    known_at: int = 0
 
     async def make(self) -> Object:
         self.looks += 1
         if self.trouble is not None:
             raise self.trouble
-        return self.wanted
+        return self.wanted if self.looks >= self.known_at else topology()
 
     @asynccontextmanager
-    async def kept(self, look_seconds: float = 60.0) -> AsyncIterator[None]:
+    async def kept(self, look_seconds: float = 60.0, again_seconds: float = 60.0) -> AsyncIterator[None]:
         async with KubeClient(self.server.access, patience=PATIENT) as client:
-            writer = TopologyWriter(client, NODE, self.make, lambda: self.sign.value, look_seconds)
+            writer = TopologyWriter(
+                client,
+                NODE,
+                self.make,
+                lambda: self.sign.value,
+                look_seconds=look_seconds,
+                again_seconds=again_seconds,
+            )
             reporter = NodeReporter(
                 self.ward.view, [writer], settle_seconds=0.01, more=[self.sign], reports=self.reports
             )
@@ -100,6 +111,16 @@ async def test_what_nobody_tells_of_is_found_in_time_and_what_stays_is_not_writt
         place.wanted = topology("3")
         await place.until(place.is_stored)
         assert len(place.server.writes()) == 2
+
+
+async def test_what_a_slow_kubelet_lists_after_the_change_is_found_soon_and_then_nobody_is_asked(place: Place) -> None:
+    async with place.kept(again_seconds=0.1):
+        await place.until(lambda: place.looks == 2)
+        place.wanted, place.known_at = topology("3"), 4
+        place.sign.set(1)
+        await place.until(place.is_stored)
+        await asyncio.sleep(QUIET)
+        assert place.looks == 4
 
 
 async def test_an_idle_agent_asks_nobody(place: Place) -> None:
