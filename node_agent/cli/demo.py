@@ -27,7 +27,6 @@ from node_agent.kit import logs
 from node_agent.kit.tasks import running
 from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.model.gpu import Gpu, GpuUuid
-from node_agent.model.health import Reason
 from node_agent.topology.drawing import draw
 from node_agent.topology.explain import explain
 from node_agent.topology.preferred import DeviceId, PreferredRequest
@@ -198,9 +197,7 @@ class Stage:
     def _decided(self, device: OfferedDevice) -> bool:
         """Whether it is offered, or is out of service for what was found, and not since nobody has looked yet."""
         health = self._agent.board.report.value.of(device.gpu)
-        return device.healthy or (
-            health.withdrawn and all(one.reason is not Reason.NOT_PROBED for one in health.causes)
-        )
+        return device.healthy or (health.withdrawn and health.probed)
 
     def _listed(self) -> list[Gpu]:
         """The GPUs that the kubelet lists, in its order."""

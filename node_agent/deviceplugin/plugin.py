@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 import math
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -24,6 +25,9 @@ from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import DeviceUuid
 from node_agent.sharing.shares import Strategy
+
+# While the driver hangs over a GPU that has not been looked at yet, the others are offered after this time.
+PROBE_SECONDS = 1.0
 
 log = Log(__name__)
 
@@ -77,7 +81,8 @@ class DevicePlugin:
         """Offer until cancelled. A node without GPUs registers nothing; once it has had one, the resource stays.
 
         At first nothing is in service, and what is not, is not registered: of an agent before the kubelet may have all
-        of it. But where a list is wanted (``again``) it gets that: somebody waits for what the kubelet makes of it.
+        of it, and gives it out until it has our list. But where a list is wanted (``again``) it gets that: somebody
+        waits for what the kubelet makes of it.
         """
         asked = self._again.value
         async with asyncio.TaskGroup() as group:
@@ -87,7 +92,17 @@ class DevicePlugin:
                 devices = self.offer.value.devices
                 if any(device.healthy for device in devices) or (devices and self._again.value != asked):
                     break
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PROBE_SECONDS):
+                    await self._until_all_are_known()
             group.create_task(self.server.run(), name="registration")
+
+    async def _until_all_are_known(self) -> None:
+        """Until each GPU has been looked at, as one after the other is, and something is in service."""
+        async for _ in changes(self.offer, self._health):
+            devices, health = self.offer.value.devices, self._health.value
+            if any(one.healthy for one in devices) and all(health.known_of(one.gpu).probed for one in devices):
+                return
 
     async def _keep_offer(self) -> None:
         formed_of: tuple[object, ...] = ()

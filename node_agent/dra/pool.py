@@ -7,7 +7,7 @@ from node_agent.dra.slices import Layout, Pool, PoolSettings, at_rest, laid_out,
 from node_agent.dra.taints import Taint, taints_of
 from node_agent.kit.latest import Latest, changes
 from node_agent.model.device import PublishedDevice
-from node_agent.model.health import HealthReport, Reason
+from node_agent.model.health import HealthReport
 from node_agent.model.inventory import Inventory
 from node_agent.model.partition import Place
 
@@ -66,8 +66,7 @@ class PoolKeeper:
 
     @property
     def _probed(self) -> bool:
-        causes = (cause for gpu in self._inventory.value.by_uuid for cause in self._health.value.of(gpu).causes)
-        return all(cause.reason is not Reason.NOT_PROBED for cause in causes)
+        return all(self._health.value.of(gpu).probed for gpu in self._inventory.value.by_uuid)
 
     def _taints(self, device: PublishedDevice) -> tuple[Taint, ...]:
         return taints_of(device, self._health.value, self._inventory.value, self._withheld.value)

@@ -106,6 +106,11 @@ class DeviceHealth(Struct, frozen=True, kw_only=True):
     def withdrawn(self) -> bool:
         return self.severity >= Severity.WITHDRAWN
 
+    @property
+    def probed(self) -> bool:
+        """Whether it has been looked at since it is known."""
+        return all(cause.reason is not Reason.NOT_PROBED for cause in self.causes)
+
 
 HEALTHY = DeviceHealth()
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from node_agent.hardware.machine import UNKNOWN, Machine
 from node_agent.model.gpu import ComputeCapability, Gpu
-from node_agent.model.health import HealthReport, Reason, Severity
+from node_agent.model.health import HealthReport, Severity
 from node_agent.model.inventory import DriverInfo, Inventory
 from node_agent.model.partition import DeviceUuid
 from node_agent.reporting.health import HEALTH_WORDS
@@ -61,7 +61,7 @@ def labels(
     if not gpus:
         readable = inventory.generation > 0 and inventory.problem is None and not inventory.missing
         return {} if readable else None
-    if health is not None and any(_unprobed(gpu, health) for gpu in gpus):
+    if health is not None and not all(health.known_of(gpu.uuid).probed for gpu in gpus):
         return None
     found = {
         "gpu.present": "true",
@@ -119,10 +119,6 @@ def _replicas(gpu: Gpu, shares: Mapping[DeviceUuid, Shared], mig: MigOffer) -> i
 
 def _word(true: bool) -> str:
     return str(true).lower()
-
-
-def _unprobed(gpu: Gpu, health: HealthReport) -> bool:
-    return any(cause.reason is Reason.NOT_PROBED for cause in health.known_of(gpu.uuid).causes)
 
 
 def _health(inventory: Inventory, health: HealthReport) -> dict[str, str | None]:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from node_agent.cdi.publisher import Published
 from node_agent.config.settings import SharingRule
+from node_agent.deviceplugin import plugin
 from node_agent.deviceplugin.listing import listing
 from node_agent.deviceplugin.selection import Form, Selection
 from node_agent.deviceplugin.server import SOCKET_PREFIX, fresh_socket_name
@@ -23,10 +24,11 @@ from node_agent.kubelet.embedded import EmbeddedKubelet
 from node_agent.kubelet.registration import Phase
 from node_agent.kubelet.server import remove_dead_sockets
 from node_agent.model.gpu import GpuUuid, PartitionMode
-from node_agent.model.health import Cause, DeviceHealth, HealthReport, Reason, Severity
+from node_agent.model.health import HEALTHY, Cause, DeviceHealth, HealthReport, Reason, Severity
 from node_agent.model.inventory import Inventory, MissingGpu
 from node_agent.model.partition import DeviceUuid
 from node_agent.model.unit import Unit
+from tests.fakes.health import NOT_PROBED
 from tests.unit.deviceplugin.conftest import RESOURCE, World, node, served
 
 
@@ -263,6 +265,31 @@ async def test_gpus_out_of_service_are_listed_once_the_kubelet_is_to_be_sent_a_l
             while kubelet.view(RESOURCE).capacity != 8:
                 await asyncio.sleep(0.01)
         assert kubelet.view(RESOURCE).allocatable == 0
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+async def test_nothing_is_registered_before_each_gpu_has_been_looked_at(
+    world: World, kubelet: EmbeddedKubelet, monkeypatch: pytest.MonkeyPatch, wanted: int
+) -> None:
+    """The kubelet still has all of them from the agent before, and a pod that gets one of ours too early has failed."""
+    monkeypatch.setattr(plugin, "PROBE_SECONDS", 60.0)
+    new = DeviceHealth(causes=(NOT_PROBED,))
+    world.health = Latest(HealthReport(devices={GpuUuid("GPU-0"): HEALTHY}, others=new))
+    async with kubelet.running(), served(world, kubelet):
+        world.again.set(wanted)
+        await asyncio.sleep(0.3)
+        assert RESOURCE not in kubelet.resources.value
+        world.health.set(HealthReport())
+        await kubelet.until(RESOURCE, allocatable=8)
+
+
+async def test_one_gpu_over_which_the_driver_hangs_holds_up_the_others_for_a_moment_only(
+    world: World, kubelet: EmbeddedKubelet
+) -> None:
+    hanging = DeviceHealth(causes=(NOT_PROBED,))
+    world.health = Latest(HealthReport(devices={GpuUuid("GPU-3"): hanging}))
+    async with kubelet.running(), served(world, kubelet):
+        await kubelet.until(RESOURCE, allocatable=7)
 
 
 async def test_two_agents_of_a_rolling_update_hand_over_without_a_gap(world: World, kubelet: EmbeddedKubelet) -> None:
