@@ -3,15 +3,13 @@ old and new resources that both counted after a change (B15); and what pods hold
 """
 
 import asyncio
-from pathlib import Path
 
 from msgspec.structs import replace
 
 from node_agent.agent.agent import Agent
 from node_agent.allocation.grants import Door
-from node_agent.hardware.simulated import load_profile
 from tests.fakes.names import GPU_RESOURCE
-from tests.faults.conftest import PATIENCE, Place, until
+from tests.faults.conftest import PATIENCE, Place, Simulate, until
 
 
 def lying(place: Place, gpu: int) -> int | None:
@@ -38,10 +36,10 @@ async def in_force(agent: Agent) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_what_others_have_made_outlives_an_agent_that_knows_nothing_of_it(tmp_path: Path) -> None:
-    place = Place(tmp_path, load_profile("a30-2"))
+async def test_what_others_have_made_outlives_an_agent_that_knows_nothing_of_it(simulate: Simulate) -> None:
+    place = simulate("a30-2")
     async with place.kubelet.running(), place.agent() as agent:
-        await until(lambda: agent.limits.synced.is_set() and agent.keeper.inventory.value.generation)
+        await until(lambda: agent.limits.synced.is_set() and agent.keeper.inventory.value.instances)
         await asyncio.sleep(0.5)
         assert (lying(place, 0), lying(place, 1)) == (None, 3)
         assert agent.ledger.grants_of(Door.LAYOUT) == ()

@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -18,16 +19,18 @@ from tests.unit.deviceplugin.conftest import RESOURCE, World
 
 
 @pytest.fixture
-def kubelet(tmp_path: Path) -> EmbeddedKubelet:
-    registry = tmp_path / "registry"
-    registry.mkdir()
-    return EmbeddedKubelet(tmp_path / "device-plugins", registry)
+def kubelet() -> Iterator[EmbeddedKubelet]:
+    with TemporaryDirectory(prefix="route-", dir="/tmp") as name:  # pytest's own are too long for a socket's path
+        registry = Path(name, "registry")
+        registry.mkdir()
+        yield EmbeddedKubelet(Path(name, "device-plugins"), registry)
 
 
 @pytest.fixture
-async def plugin(world: World, kubelet: EmbeddedKubelet, tmp_path: Path) -> AsyncIterator[DevicePlugin]:
+async def plugin(world: World, kubelet: EmbeddedKubelet) -> AsyncIterator[DevicePlugin]:
     assert kubelet.registry is not None
-    plugin = world.plugin(kubelet.folder, route=WatcherRoute(kubelet.registry, tmp_path / "own"))
+    own = kubelet.registry.with_name("own")
+    plugin = world.plugin(kubelet.folder, route=WatcherRoute(kubelet.registry, own))
     async with running(plugin.run()):
         yield plugin
 
